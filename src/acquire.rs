@@ -8,9 +8,10 @@ use crate::owner::Owner;
 
 /// How to acquire: how long to wait, how long to hold, as which owner.
 ///
-/// Without a wait, an acquire waits until the lock is free. If the server is unreachable, the acquire fails as
-/// described at [`DistLock::lock`](crate::DistLock::lock). Without a lease, the watchdog renews the lock while the
-/// guard lives. Without an owner, the acquire creates a fresh one.
+/// Without [`wait`](Self::wait), an acquire waits until the lock is free. If the server is unreachable, the acquire
+/// fails as described at [`DistLock::lock`](crate::DistLock::lock). Without [`lease`](Self::lease), the watchdog renews
+/// the lock while the guard lives. Without [`owner`](Self::owner), the holder is the owner of the enclosing
+/// [`Owner::scope`], else a fresh owner.
 ///
 /// # Examples
 ///
@@ -34,12 +35,12 @@ pub struct Acquire {
     pub(crate) owner: Option<Owner>,
     /// True if an owner that already holds the lock is refused.
     pub(crate) not_reentrant: bool,
-    /// True if the given owner was created for this acquire, so it holds nothing.
+    /// True if `owner` was created for this acquire, and so holds nothing else.
     pub(crate) holds_nothing: bool,
-    /// True for a member of a group lock, whose guard becomes a part of the group's guard.
+    /// True for a member of a group lock (multi lock, RedLock), whose guard becomes a part of the group's guard.
     pub(crate) grouped: bool,
-    /// Time that the enclosing group acquire had waited when this acquire began. A reader's `hold_back` counts from the
-    /// start of the group acquire.
+    /// How long the group's acquire had waited when this acquire of a member began. A reader's `hold_back` counts from
+    /// the start of the group's acquire.
     pub(crate) waited_before: Duration,
     /// True if a failing server ends the wait, because the caller then tries other servers.
     pub(crate) ends_with_failure: bool,
@@ -47,7 +48,7 @@ pub struct Acquire {
 
 impl Acquire {
     /// Returns the defaults: no limit on the wait while somebody holds the lock, a lease that the watchdog renews, and
-    /// a fresh owner.
+    /// no given owner.
     pub fn new() -> Self {
         Self::default()
     }
@@ -59,9 +60,9 @@ impl Acquire {
         self
     }
 
-    /// Sets an explicit lease, which is never renewed. The lease is at least 3 ms, because a guard counts on 1 % and 2
-    /// ms less, for drift. It is at most ten years, and is rounded up to whole milliseconds. Defaults to the watchdog's
-    /// lease.
+    /// Sets an explicit lease, which is never renewed. The shortest lease is 3 ms, because a guard counts its lease 1 %
+    /// and 2 ms shorter, for clock drift. The longest is ten years. A lease is rounded up to whole milliseconds.
+    /// Defaults to the watchdog's lease.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self

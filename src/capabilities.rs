@@ -6,23 +6,23 @@ use std::cmp::Ordering;
 /// Redis.
 const FORKS: [&str; 5] = ["valkey", "keydb", "dragonfly", "kvrocks", "garnet"];
 
-/// Features that the servers of a client support, and permit for its login:
+/// Features that the servers of a client support, and permit for its login. From
 /// [`Client::capabilities`](crate::Client::capabilities).
 ///
-/// With several servers, the features that all of them support. `None` means unknown.
+/// A feature counts as supported only if all servers support it. `None` means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// Kind of server: `redis`, `valkey` and so on.
     pub server: Option<String>,
-    /// Version; with several servers the lowest.
+    /// The server's version; with several servers, the lowest.
     pub version: Option<String>,
     /// Number of servers that store names: one, or the primaries of a cluster.
     pub servers: usize,
     /// True if the client routes names by slot: it was connected by `redis-cluster://`.
     pub cluster: bool,
-    /// Whether the server belongs to a cluster. If the server does and [`cluster`](Self::cluster) is false, the server
-    /// refuses names whose slots are on other servers.
+    /// Whether the server belongs to a cluster. If true while [`cluster`](Self::cluster) is false, the server refuses
+    /// names whose slots are on other servers.
     pub in_cluster: Option<bool>,
     /// Whether the server supports `CLUSTER NODES`, which a cluster client needs.
     pub cluster_nodes: Option<bool>,
@@ -37,8 +37,8 @@ pub struct Capabilities {
     /// Whether the server runs scripts by their hash (`EVALSHA`). If not, turn
     /// [`Builder::script_cache`](crate::Builder::script_cache) off.
     pub script_cache: Option<bool>,
-    /// Whether a script may access keys of several slots that it does not declare. The client learns this from its
-    /// first shared commands ([`guide::clusters`](crate::guide::clusters)). `None` until then, and always without a
+    /// Whether a script may access undeclared keys in several slots. The client learns this from the first commands
+    /// that carry several calls ([`guide::clusters`](crate::guide::clusters)). `None` until then, and always without a
     /// cluster.
     pub undeclared_keys: Option<bool>,
 }
@@ -88,7 +88,7 @@ impl Capabilities {
         }
     }
 
-    /// Reads the server's `INFO server`.
+    /// Reads the reply to `INFO server`.
     pub(crate) fn read_info(&mut self, info: &str) {
         let field = |name: &str| {
             let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

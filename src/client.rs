@@ -45,7 +45,7 @@ pub use builder::Builder;
 /// # Shutdown
 ///
 /// [`shutdown`](Self::shutdown) ends a client in an orderly way. When the last clone, lock and guard of a client are
-/// dropped, it shuts down in the background.
+/// dropped, the client shuts down in the background.
 #[derive(Clone)]
 pub struct Client(Arc<Handle>);
 
@@ -74,7 +74,7 @@ impl Client {
     /// | sentinels | two to the primary, two to each sentinel | one script |
     /// | replicated | two to the primary, one to each server | one script |
     ///
-    /// ¹ First two to each server of the URL, which are closed again.
+    /// ¹ Before that, two to each server of the URL, which are closed again.
     ///
     /// If replicas must acknowledge, one more command (`WAIT`) for each primary.
     ///
@@ -141,9 +141,9 @@ impl Client {
 
     /// Returns a client of a cluster that reaches its servers by `connector`, on the current runtime.
     ///
-    /// `world` is its clock and source of random numbers. `seeds` are some servers of the cluster, as `host:port`. The
-    /// rights of the login are not checked. Options about connections are left to the connector. The feature
-    /// `unstable-transport` has no stability promise.
+    /// `world` is the client's clock and source of random numbers. `seeds` are some servers of the cluster, as
+    /// `host:port`. The rights of the login are not checked. Options about connections are left to the connector. The
+    /// feature `unstable-transport` has no stability promise.
     ///
     /// # Cost
     ///
@@ -203,7 +203,7 @@ impl Client {
         &self.0.engine().options
     }
 
-    /// Returns this client's id: a uuid of version 8, the first part of its owners.
+    /// Returns this client's id: a uuid of version 8, with which the texts of its owners begin.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.0.engine().id
@@ -227,8 +227,8 @@ impl Client {
         }
     }
 
-    /// Renews every lock with a watchdog now, as the scheduler does each time a third of the watchdog's lease has
-    /// passed.
+    /// Renews every lock without an explicit lease now. The scheduler does the same each time a third of the watchdog's
+    /// lease has passed.
     ///
     /// # Cost
     ///
@@ -244,7 +244,7 @@ impl Client {
     pub async fn renew_now(&self) -> Renewed {
         let engine = Arc::clone(self.0.engine());
         let round = self.0.engine().home().run(async move { Ok(renewal::round(&engine, Which::All).await) }).await;
-        // The client's runtime has ended, so nothing can be renewed.
+        // An error means that the client's runtime has ended, so nothing was renewed.
         let round: renewal::Round = round.unwrap_or_else(|_: Error| renewal::Round {
             failed: self.0.engine().holds.len(),
             ..renewal::Round::default()
@@ -256,7 +256,7 @@ impl Client {
     ///
     /// 1. New and waiting acquires fail at once with [`Error::Closed`]. An acquire whose command is in flight ends
     ///    with the reply, or after one [`command_timeout`](crate::Options::command_timeout).
-    /// 2. Users have until `within` to release their guards. Meanwhile guards are renewed and can be extended, and
+    /// 2. Users have the time `within` to release their guards. Meanwhile guards are renewed and can be extended, and
     ///    the state of locks can be read. A [downgrade](crate::Guard::downgrade) counts as an acquire. This step ends
     ///    early once no guard is held.
     /// 3. Locks that are still held are released, and their guards report [`Error::Closed`]. Renewals stop.
@@ -346,6 +346,6 @@ pub struct Renewed {
     pub renewed: usize,
     /// Locks that could not be renewed. Their renewal is retried until their lease ends.
     pub failed: usize,
-    /// Guards whose lock was found lost.
+    /// Guards whose lock turned out to be lost.
     pub lost: usize,
 }

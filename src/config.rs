@@ -65,8 +65,8 @@ pub struct Options {
     pub handoff_time: Duration,
     /// After its own release, this process lets the other processes that received the release message acquire first. It
     /// waits for their releases: for at most 10 ms each (20 ms while a known competitor has not had a turn), and for at
-    /// most 200 ms in all. Read-write locks do not wait for releases: if a Java client held the lock in the last 5 s, a
-    /// task pauses for up to 1 ms before it tries. Default true.
+    /// most 200 ms in all. Read-write locks do not wait for releases. Instead, if a Java client held the lock in the
+    /// last 5 s, a task pauses for up to 1 ms before it tries. Default true.
     pub take_turns: bool,
     /// Fair locks: the time within which a waiter of this crate loses its place if its process dies or freezes. Default
     /// 5 s; 100 ms to 5 min. All clients of a lock need the same value, because each client applies its own value to
@@ -223,9 +223,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Time limit for acknowledgements. A renewal starts after a third of the watchdog, and must have time to fail and
-    /// be repeated before the lease ends. Each of the two attempts waits for the server's answer, and then for the
-    /// acknowledgement of its replicas.
+    /// Returns [`ack_timeout`](Self::ack_timeout), reduced so that a renewal can be repeated. A renewal starts after a
+    /// third of the watchdog. Each of its two attempts waits for the server's answer, and then for the acknowledgement
+    /// of its replicas.
     pub(crate) fn acknowledged_within(&self) -> Duration {
         let third = self.watchdog / 3;
         self.ack_timeout.min(third.saturating_sub(self.command_timeout).max(third / 2))
@@ -236,20 +236,20 @@ impl Options {
         (self.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE)
     }
 
-    /// Interval at which waiters refresh their places in the queue.
+    /// Interval at which waiters refresh their places in the queue (see `fair/mod.rs`).
     pub(crate) fn beat(&self) -> Duration {
         (self.fair_wait / 5).min(self.watchdog / 6).min(Duration::from_secs(1))
     }
 
     /// The longest time between two refreshes, if no waiter's deadline is near. A place lasts more than twice as long,
-    /// so just before a refresh more than one such time is left of it. A lock that is passed on at that moment gets at
-    /// most this rest as its first lease, which is long enough to renew the lease.
+    /// so just before its refresh it still lasts for more than one `longest_beat`. If the lock is passed on at that
+    /// moment, the first lease is this remaining time, which is long enough to renew the lease.
     pub(crate) fn longest_beat(&self) -> Duration {
         self.beat() * 11 / 5
     }
 
-    /// Time for which a waiter's place lasts without a refresh. Half a beat less than `fair_wait`, because another
-    /// client may look at the queue up to half a beat after the place has run out.
+    /// Time for which a waiter's place lasts without a refresh. It is half a beat less than `fair_wait`, because
+    /// another client may look at the queue up to half a beat after the place has run out.
     pub(crate) fn entry_life(&self) -> Duration {
         self.fair_wait - self.beat() / 2
     }

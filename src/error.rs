@@ -166,7 +166,6 @@ pub enum Error {
     },
 }
 
-/// The message for a grant whose reply came after the end of its lease.
 const TOO_LATE: &str = "the reply took longer than the lease";
 
 /// Substrings of the errors with which a cluster server stops a script. Either a key that the script needs has already
@@ -194,15 +193,14 @@ impl Error {
         matches!(self, Self::Connection { message, outcome_unknown: false, .. } if message == TOO_LATE)
     }
 
-    /// The error for an answer that a server gave when the name's slot may already have moved to another server. The
-    /// answer may be stale.
+    /// The error for an answer that a server gave when the name's slot may already have moved to another server.
     pub(crate) fn moved() -> Self {
         let message =
             "the lock's name moved to another server while the command was in flight, so the answer may be stale";
         Self::connection(message, true, None)
     }
 
-    /// True for a command whose keys are on two servers, because their slot is being moved.
+    /// True if a command's keys are on two servers, because their slot is being moved.
     pub(crate) fn is_of_half_moved_slot(&self) -> bool {
         matches!(self, Self::Server { message, .. } if message.starts_with("TRYAGAIN"))
     }
@@ -210,6 +208,12 @@ impl Error {
     /// True if one command named keys of several slots of a cluster.
     pub(crate) fn crosses_slots(&self) -> bool {
         matches!(self, Self::Server { message, .. } if message.starts_with("CROSSSLOT"))
+    }
+
+    /// True if the login has no right to a key that the command declared.
+    pub(crate) fn denies_a_key(&self) -> bool {
+        // Redis 6: "no permissions to access one of the keys". Later versions: "No permissions to access a key".
+        matches!(self, Self::Server { message, .. } if message.starts_with("NOPERM") && message.contains(" key"))
     }
 
     /// True if the same call may succeed a little later.
@@ -245,7 +249,7 @@ impl Error {
         }
     }
 
-    /// The error for a reply that no script of ours returns.
+    /// The error for a reply that no script of this crate returns.
     pub(crate) fn odd_reply(script: &str, reply: &impl fmt::Debug) -> Self {
         let mut text = format!("{reply:?}");
         if text.len() > 200 {

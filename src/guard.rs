@@ -103,8 +103,8 @@ impl Guard {
         }
     }
 
-    /// Returns the owner of this hold, for re-entry by [`Acquire::owner`](crate::Acquire::owner). From then on this
-    /// client no longer hands the lock over to its other tasks, because two tasks could then act as one owner.
+    /// Returns the owner of this hold, for re-entry by [`Acquire::owner`](crate::Acquire::owner). After this call, the
+    /// client does not hand the lock over to another task, because the caller and that task could act as one owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         let owner = match self.inner() {
@@ -115,9 +115,9 @@ impl Guard {
         owner
     }
 
-    /// Returns the fencing token: a number that grows with every section of this lock, for the storage to check. `None`
-    /// for flavours without a token, and for multi locks and RedLocks, whose [`members`](Self::members) may have
-    /// tokens.
+    /// Returns the fencing token: a number that grows with every [section](mod@crate::fenced) of this lock, for the
+    /// storage to check. `None` for flavours without a token, and for multi locks and RedLocks, whose
+    /// [`members`](Self::members) may have tokens.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
         match self.inner() {
@@ -188,10 +188,10 @@ impl Guard {
     }
 
     /// Returns until when the lock is held without a further renewal: the moment at which the last confirmed command
-    /// was sent, plus the lease, less 1 % and 2 ms for drift. If the lock is lost, this is in the past.
+    /// was sent, plus the lease, less 1 % and 2 ms for drift. If the lock is lost, the returned moment is in the past.
     ///
-    /// The deadline counts on a clock that keeps running during suspend. The returned [`Instant`] is converted at the
-    /// time of the call.
+    /// The deadline counts on a clock that keeps running during suspend. It is converted to an [`Instant`] at the time
+    /// of the call.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let now = Instant::now();
@@ -220,8 +220,8 @@ impl Guard {
     /// longer renewed. If the same owner holds the lock more than once, the key lives as long as the longest of that
     /// owner's leases.
     ///
-    /// The reply must arrive before the shorter of the old and the new lease ends. Otherwise the guard is lost,
-    /// whatever the server says.
+    /// The reply must arrive before the shorter of the old and the new lease ends. Otherwise the lock counts as lost,
+    /// even if the server has extended the lease.
     ///
     /// # Cost
     ///
@@ -236,7 +236,7 @@ impl Guard {
     /// - [`Error::Config`]: the lease is shorter than 3 ms or longer than ten years.
     /// - [`Error::Lost`], [`Error::Closed`]: the lock is no longer held.
     /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
-    ///   ([`Error::outcome_unknown`]), the guard counts on the shorter of its old and its new lease.
+    ///   ([`Error::outcome_unknown`]), the guard assumes the shorter of its old and its new lease.
     ///
     /// # Examples
     ///

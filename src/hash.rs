@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 /// The seed of all hashes. None in a simulation, so that every run has the same hashes.
 static SEED: OnceLock<Option<RandomState>> = OnceLock::new();
 
-/// Hashes a name or an owner; tables use this value without hashing it again. Each process has its own seed, because
-/// names come from outside. With a known seed, an attacker could choose thousands of names that share a bucket.
+/// Hashes a name or an owner; tables use this value without hashing it again. Each process has its own seed. With a
+/// known seed, an attacker could choose thousands of names that share a bucket.
 pub(crate) fn seeded(bytes: &[u8]) -> u64 {
     match SEED.get_or_init(|| Some(RandomState::new())) {
         Some(seed) => finished(seed.build_hasher(), bytes),

@@ -48,7 +48,7 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
 
     /// Acquires the lock as described by `how`. `Ok(None)` means that the wait ended, and that another holder was seen
-    /// within it.
+    /// during the wait.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives:
     /// `if let Some(guard) = lock.acquire(how).await? { .. }`, not `if lock.acquire(how).await?.is_some() { .. }`,
@@ -58,8 +58,8 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     ///
     /// - A free lock: one round trip, one command.
     /// - A busy lock: one more command after subscribing, and one per wake-up.
-    /// - Behind other tasks of this process: no command until this task's turn. If no task has seen a holder when half
-    ///   of a limited wait is over, one command for all waiting tasks.
+    /// - Behind other tasks of this process: no command until this task's turn. Exception: if half of a limited wait
+    ///   passes and no task has seen a holder, one command is sent for all waiting tasks.
     /// - If replicas acknowledge ([`Options::acks`](crate::Options::acks)): one more round trip from the server to its
     ///   replicas, and one `WAIT` for all commands sent together.
     ///
@@ -77,9 +77,9 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// - [`Error::Closed`], [`Error::RuntimeGone`]: the client was shut down, or its runtime has ended.
     ///
     /// Temporary errors ([`Error::is_retryable`]) are retried within the wait, for at most the time given at
-    /// [`lock`](Self::lock). If a wait ends and no holder was seen, or a reply of the server is overdue, the result is
-    /// an error that says what is missing, such as [`Error::Timeout`]. After an error the lock is not held: a grant
-    /// whose reply did not arrive is undone in the background.
+    /// [`lock`](Self::lock). If no holder was seen when the wait ends, or if a reply of the server is overdue then, the
+    /// result is an error that says what is missing, such as [`Error::Timeout`]. After an error the lock is not held: a
+    /// grant whose reply did not arrive is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 
     /// Waits until the lock is free, and acquires it. The watchdog renews it.
@@ -95,10 +95,10 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     ///
     /// The error is returned after ([`command_timeout`](crate::Options::command_timeout) + the longest
     /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and at most
-    /// one pause and two `command_timeout`s later: 20 to 28 s by default. The time starts when the client notices the
-    /// failure, and each answer of the server restarts the time. Tasks of one client that wait for the same name try
-    /// one after another, each for that time. To survive a longer outage, set more `retry_attempts`, or call again
-    /// while [`Error::is_retryable`] is true.
+    /// one pause and two `command_timeout`s later: 20 to 28 s by default. This time starts when the client notices the
+    /// failure, and restarts with each answer of the server. Tasks of one client that wait for the same name try one
+    /// after another, each for that time. To survive a longer outage, set more `retry_attempts`, or call again while
+    /// [`Error::is_retryable`] is true.
     ///
     /// # Examples
     ///
@@ -264,9 +264,9 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     ///
     /// # Cost
     ///
-    /// One round trip, one command. Two commands if the owner has several holds, or was given to its acquire; then
-    /// sometimes one more (`TIME`), as for [`Guard::unlock`]. If each hold of the owner still has a guard, the release
-    /// takes half a second longer.
+    /// One round trip, one command. Two commands if the owner has several holds, or was given to its acquire. In these
+    /// cases sometimes one more (`TIME`), as for [`Guard::unlock`]. If each hold of the owner still has a guard, the
+    /// release takes half a second longer.
     ///
     /// # Cancel safety
     ///

@@ -23,7 +23,7 @@ const LOCK_CHANNEL: &str = "redisson_lock__channel";
 /// The channel for releases of read-write locks.
 const RW_CHANNEL: &str = "redisson_rwlock";
 
-/// The channel for this crate's releases of plain locks. Other libraries have no such channel.
+/// The channel for this crate's releases of plain locks.
 const PLAIN_CHANNEL: &str = "distlock_plain";
 
 /// Salts that give plain locks and the halves of a read-write lock different hashes, because these locks share a key.
@@ -47,9 +47,9 @@ pub(crate) struct LockName {
     pub(crate) key: Bytes,
     /// The channel for releases of the lock.
     pub(crate) channel: Bytes,
-    /// For the inbox of a fair waiter: the lock that the waiter waits for.
+    /// If this is an inbox (see [`LockName::inbox`]): the lock that its waiter waits for.
     pub(crate) lock: Option<Arc<LockName>>,
-    /// Which of the locks that share this key. Each of them has its own waiters and holds.
+    /// Tells apart the locks that share this key. Each of these locks has its own waiters and holds.
     pub(crate) half: Half,
     hash: u64,
     /// The slot of the key, computed on first use.
@@ -101,18 +101,18 @@ impl LockName {
         (half(Half::Read, READ_SALT), half(Half::Write, WRITE_SALT))
     }
 
-    /// The start of a read-write lock's other keys: the key in braces, or the plain key if it contains a `{`.
+    /// The start of a read-write lock's other keys: the key in braces, or the bare key if it contains a `{`.
     pub(crate) fn tag(&self) -> Bytes {
         self.channel.slice(RW_CHANNEL.len() + 1..)
     }
 
-    /// The key with the marks of this crate's waiting writers, for read-write locks that prefer writers. Redisson has
-    /// no such key.
+    /// The key with the marks of this crate's waiting writers (see `rwlock/mod.rs`), for read-write locks that prefer
+    /// writers.
     pub(crate) fn waiting_writers(&self) -> Bytes {
         Bytes::from([&self.tag()[..], b":rwlock_waiting"].concat())
     }
 
-    /// The key of a reader's lease for its hold number `n`, from 1 on. For read-write locks.
+    /// The key of a *cover*: the lease of a reader's hold number `n`, from 1 on. For read-write locks.
     pub(crate) fn cover(&self, owner: &str, n: usize) -> Bytes {
         Bytes::from([&self.tag()[..], b":", owner.as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat())
     }
@@ -140,7 +140,7 @@ impl LockName {
     }
 
     /// The key for a fair lock's waiters of this crate. The names `x` and `{x}` share the queue, as in Redisson, but
-    /// each of them has its own key for waiters. Redisson has no such key.
+    /// each of them has its own key for waiters.
     pub(crate) fn waiters(&self) -> Bytes {
         Bytes::from(format!("{}:{}", tagged(LOCK_WAITERS, &self.raw()), self.raw()))
     }
@@ -154,7 +154,7 @@ impl LockName {
         String::from_utf8_lossy(&self.key)
     }
 
-    /// Refuses impossible names. Called before anything is sent.
+    /// Refuses impossible names.
     pub(crate) fn check(&self) -> Result<()> {
         if self.as_written.is_empty() {
             return Err(Error::config("a lock needs a name: the name is empty"));
@@ -189,8 +189,8 @@ impl Hash for LockName {
     }
 }
 
-/// `prefix:{raw}`, or `prefix:raw` if `raw` contains a `{`. Both are in the slot of `raw`, except for odd braces
-/// (`spans_slots`).
+/// `prefix:{raw}`, or `prefix:raw` if `raw` contains a `{`. Both are in the slot of `raw`, except if `raw` has unusual
+/// braces (see `spans_slots`).
 fn tagged(prefix: &str, raw: &str) -> String {
     if raw.contains('{') { format!("{prefix}:{raw}") } else { format!("{prefix}:{{{raw}}}") }
 }

@@ -58,7 +58,7 @@ impl<F> Lock<F> {
     /// [`DistLock::acquire`] without a boxed future.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.acquire(how).await? { .. }`,
-    /// not `if lock.acquire(how).await?.is_some() { .. }`, which releases the lock before the block.
+    /// not `if lock.acquire(how).await?.is_some() { .. }`.
     pub async fn acquire(&self, how: Acquire) -> Result<Option<Guard>> {
         let guard = if how.grouped { Guard::part } else { Guard::new };
         let grant = acquire::acquire(self.client.engine(), &self.protocol, how).await?;
@@ -76,7 +76,7 @@ impl<F> Lock<F> {
     /// [`DistLock::try_lock`] without a boxed future.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.try_lock().await? { .. }`,
-    /// not `if lock.try_lock().await?.is_some() { .. }`, which releases the lock before the block.
+    /// not `if lock.try_lock().await?.is_some() { .. }`.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         self.acquire(Acquire::new().wait(Duration::ZERO)).await
     }
@@ -84,8 +84,7 @@ impl<F> Lock<F> {
     /// [`DistLock::lock_for`] without a boxed future.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives:
-    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases an
-    /// acquired lock at once.
+    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`.
     pub async fn lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
         self.acquire(Acquire::new().wait(wait)).await
     }

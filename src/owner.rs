@@ -50,20 +50,20 @@ struct Inner {
     text: Bytes,
     /// Seeded hash of the text, for tables.
     hash: u64,
-    /// True once someone else may act as this owner.
+    /// True once code outside of this crate may act as this owner.
     known: AtomicBool,
     /// For the owner at one server of a RedLock: the owner of the whole RedLock.
     whole: Option<Owner>,
 }
 
-/// Returns a new client uuid. Version 8, so that scripts can tell our owners from Java's, which have version 4.
+/// Returns a new client uuid. It has version 8, and Java's have version 4, so that scripts can tell them apart.
 pub(crate) fn client_id(world: &dyn World) -> String {
     let random = (u128::from(world.random()) << 64) | u128::from(world.random());
     uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string()
 }
 
-/// Number of owners whose texts share one buffer. Each acquire has its own owner, and successive owners mostly live
-/// equally long. A long-lived owner keeps the whole buffer, at most half a kilobyte.
+/// Number of owners whose texts share one buffer. Successive owners mostly live equally long. A long-lived owner keeps
+/// the whole buffer, at most half a kilobyte.
 const TOGETHER: u64 = 8;
 
 /// Creates fresh owners of one uuid, with increasing numbers.
@@ -134,7 +134,6 @@ impl Owner {
         Self::of(Bytes::from(format!("{client}:{number}")))
     }
 
-    /// An owner that no one else knows yet.
     fn of(text: Bytes) -> Self {
         let hash = seeded(&text);
         Self(Arc::new(Inner { text, hash, known: AtomicBool::new(false), whole: None }))
@@ -150,7 +149,7 @@ impl Owner {
 
     /// [`as_str`](Self::as_str), for text that stays in this crate.
     pub(crate) fn text(&self) -> &str {
-        // Both constructors start from a `str`.
+        // Every constructor starts from a `str`.
         std::str::from_utf8(&self.0.text).unwrap_or_default()
     }
 
@@ -169,7 +168,7 @@ impl Owner {
     }
 
     /// Runs `work` with this owner as the current owner. Acquires in `work` that name no owner use the current owner,
-    /// as all lock calls on one Java thread share a holder. Tasks that `work` spawns do not.
+    /// as all lock calls on one Java thread share a holder. Tasks that `work` spawns do not use it.
     ///
     /// # Cost
     ///

@@ -14,7 +14,7 @@ use crate::client::{Builder, Client};
 use crate::config::{Acks, Sharded, Tls};
 use crate::error::{Error, Result};
 
-/// Characters that are percent-encoded in the path of a URL, and in a name between slashes.
+/// Characters that are percent-encoded in a URL: in the path of a Unix socket, and in the primary's name for sentinels.
 const PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'@');
 const NAME: &AsciiSet = &PATH.add(b'/').add(b',').add(b':');
 

@@ -1,4 +1,5 @@
--- Marks a hold as one without a guard. The hold stays counted. A release that names no hold takes this hold first.
+-- Marks a listed hold as one without a guard: `,id` in the owner's list becomes `,+id` (`common/holds.lua`). The hold
+-- stays counted. A release of hold '*' takes such a hold first.
 -- KEYS   [1] the lock's hash.
 -- ARGV   [1] the field of the owner's count.   [2] the hold's id.
 -- Reply  1 = done, 0 = the hold does not exist or was marked before.

@@ -1,27 +1,42 @@
 -- Functions shared by the scripts that acquire or release holds. The build puts this file in front of them.
 --
--- An owner that the caller gives, or that this client reuses, may have several holds. The field `<owner>:holds`, next
--- to the owner's count, lists them: one `,id` per hold. Each acquire creates a new id. So a repeated acquire does not
--- raise the count, and a release removes only the hold of its own acquire, even if the release arrives late. `,+id` is
--- a hold without a guard: the guard gave it to its owner (`disown.lua`).
+-- Terms of all scripts:
+-- - Owner: a field of the lock's hash. Its value is the owner's count: the number of its holds.
+-- - Hold: one acquire that has not been released. Each re-entry is one more hold of the owner.
+-- - Fresh owner: created for one acquire, and known only to its client. It has one hold at most.
+-- - List: the field `<owner>:holds`, with one entry `,id` per listed hold. Each acquire by an owner that the caller
+--   gave, or that the client reuses, lists its hold under a new id. So a repeated acquire does not raise the count, and
+--   a release removes only the hold of its own acquire. `,+id` is a hold without a guard: the guard was turned into its
+--   owner (`disown.lua`).
+-- - Repeat: a command that the client sends again. Late copy: a command that runs after its client has stopped waiting.
+-- - Last moment, by the server's clock: a command that runs later replies `{-7, at}` and does nothing. Only a release
+--   that names its hold still releases, but makes no lease shorter.
+-- - Acknowledgement: `WAIT` counts the replicas that have this connection's last write. So even a script that changes
+--   no lease writes the lease again.
+-- - Undo: Redis does not roll a script back. If the server refuses the lease (by the access list, for example), the
+--   script removes the hold that it has written, because a lock without a lease never expires.
 --
 -- ARGV names a hold in one of these ways:
--- - '': the only hold that this owner will ever have.
--- - '-': the unlisted hold, which is counted but has no id in the list. Its owner was fresh at the acquire, and others
---   learned of the owner later.
--- - '*': any hold (see `any`).
+-- - '': the only hold that this owner will ever have. If the owner has a list nevertheless, '' means the unlisted hold:
+--   others have acquired as this owner since, or a command that shortens the lease was noted.
+-- - '-': the unlisted hold, which is counted but not listed. Its owner was fresh at the acquire, and became known to
+--   others later.
+-- - '*': any hold (see `any`); only in releases. The unlisted hold is released at once, so a repeat may release another
+--   unlisted hold until its last moment. For a listed hold, the script only returns the id.
 -- - Otherwise the hold's id. A release may name several ids, separated by commas.
 --
--- Two kinds of commands shorten a lease. A late copy of either shortens nothing:
--- - A release: the copy finds its hold gone.
--- - A numbered command: it writes `~n` behind the hold's id, or at the front of the list for an unlisted hold. A late
---   copy of it, or of a command with a lower number, finds this number.
+-- Two kinds of commands shorten a lease. A late copy of such a command shortens nothing:
+-- - A release: the late copy finds its hold gone.
+-- - A numbered command: it writes `~n` (n = its number) behind the hold's id, or at the front of the list for the
+--   unlisted hold. Afterwards a command with this or a lower number changes no lease.
+--
+-- In all functions: hash = the lock's hash; field = the owner's field; count, ids = the owner's count and list.
 
 local holds
 
--- Creates `holds`. Every path of a script calls this before it uses `holds`. A path that concerns only the single hold
--- of a fresh owner does not call it, because building the table costs time. All functions are in one table constructor:
--- adding them one by one would take 1.5 times as long.
+-- Creates `holds`. A script calls this before it uses `holds`. A path that needs only the single hold of a fresh owner
+-- does not call it, because building the table costs time. All functions are in one table constructor: adding them one
+-- by one would take 1.5 times as long.
 local function load_holds()
   if holds then return end
   holds = {
@@ -29,12 +44,12 @@ local function load_holds()
       return redis.call('hget', hash, field .. ':holds') or ''
     end,
 
-    -- Position of an id in a list, at the comma in front of it; nil if it is not listed.
+    -- Position of the comma in front of this id in a list; nil if the id is not listed. `id` may start with `+`.
     find = function(ids, id)
       return string.find(ids .. ',', ',' .. id .. ',', 1, true) or string.find(ids, ',' .. id .. '~', 1, true)
     end,
 
-    -- True if this hold was counted by its acquire, and not released since.
+    -- True if the list has this id, as `id` or `+id`.
     is_counted = function(ids, id)
       return (holds.find(ids, id) or holds.find(ids, '+' .. id)) ~= nil
     end,
@@ -49,7 +64,7 @@ local function load_holds()
       return count - n
     end,
 
-    -- True if an owner with `count` holds has this one.
+    -- True if the owner has this hold: '-', or an id as in the list.
     has = function(ids, count, hold)
       if hold == '-' then return holds.unlisted(count, ids) > 0 end
       return holds.find(ids, hold) ~= nil
@@ -68,14 +83,14 @@ local function load_holds()
       return now[1] * 1000 + math.floor(now[2] / 1000)
     end,
 
-    -- The reply of a command that arrives after its last moment; nil if the command is in time. '0' = no last moment.
+    -- The reply of a command that runs after its last moment `last`; nil if the command is in time, or `last` is '0'.
     too_late = function(last)
       if last == '0' then return nil end
       local at = holds.clock()
       return at > tonumber(last) and {-7, at} or nil
     end,
 
-    -- Counts one more hold for an owner that has `count`.
+    -- Counts and lists one more hold.
     add = function(hash, field, count, ids, hold)
       redis.call('hset', hash, field, math.floor(count) + 1, field .. ':holds', ids .. ',' .. hold)
     end,
@@ -90,8 +105,8 @@ local function load_holds()
       end
     end,
 
-    -- Writes the count and list of an owner that keeps some holds. HSET comes first: a server short of memory refuses it
-    -- before anything has changed.
+    -- Writes the count and list of an owner that keeps some holds. HSET comes first: a server short of memory refuses
+    -- it before anything has changed.
     write = function(hash, field, count, ids)
       if ids == '' then
         redis.call('hset', hash, field, count)
@@ -101,13 +116,12 @@ local function load_holds()
       end
     end,
 
-    -- The hold that a release without a hold's id means: a hold without a guard, else the unlisted hold, else the
-    -- newest.
+    -- The hold that '*' stands for: a hold without a guard (`+id`), else the unlisted hold ('-'), else the newest id.
     any = function(ids, count)
       return string.match(ids, '%+[^,~]*') or holds.unlisted(count, ids) > 0 and '-' or string.match(ids, '.*,([^,~]*)')
     end,
 
-    -- The owner's list and count without these holds (ids separated by commas). Nil if none of them exists.
+    -- The owner's list and count without the holds in `hold` ('-' and ids, separated by commas). Nil if none exists.
     remaining = function(ids, count, hold)
       count = math.floor(count)
       local left = count
@@ -121,7 +135,7 @@ local function load_holds()
       return ids, left
     end,
 
-    -- As `remaining`, for a release that names a hold or '*'. If nothing is released, returns nil and the script's reply.
+    -- As `remaining`, but `hold` may also be '*'. Instead of nil, returns nil and the script's reply.
     give_back = function(ids, count, hold, last)
       if hold == '*' then
         hold = holds.any(ids, count) or '-'
@@ -135,14 +149,16 @@ local function load_holds()
       return ids, left
     end,
 
-    -- The list as a set, with '-' for an unlisted hold. A set, because owners may have thousands of holds.
+    -- The owner's holds as a set of ids, with '-' for the unlisted hold. A set, because owners may have thousands of
+    -- holds.
     members = function(ids, count)
       local there = {['-'] = holds.unlisted(count, ids) > 0}
       for id in string.gmatch(ids, ',([^,~]+)') do there[id] = true end
       return there
     end,
 
-    -- Returns the indexes in `wanted` of the holds that are gone, and whether the owner has other holds; nil if all are gone.
+    -- `wanted`: one `,id` per hold ('-' = the unlisted hold). Returns the indexes of the holds that are gone, and
+    -- whether the owner has holds that are not in `wanted`; nil if all holds in `wanted` are gone.
     missing = function(ids, count, wanted)
       local there, gone, n = holds.members(ids, count), {}, 0
       for id in string.gmatch(wanted, '[^,]+') do
@@ -170,8 +186,8 @@ local function load_holds()
       return n == count
     end,
 
-    -- Sets the lease after a release that leaves holds. `mine`: the ids of the holds that remain to the caller. If
-    -- these are all holds of the owner, and the last moment has not passed, the lease may become shorter. Otherwise it
+    -- Sets the lease after a release that leaves holds. `mine`: the holds that remain to the caller, one `,id` each. If
+    -- the owner has no others, and the last moment has not passed, the lease may become shorter. Otherwise the lease
     -- can only become longer.
     rearm = function(hash, lease, left, ids, mine, last)
       local decides = mine ~= '' and holds.are_all(ids, left, mine) and not holds.too_late(last)
@@ -180,8 +196,8 @@ local function load_holds()
       end
     end,
 
-    -- Returns the list with numbered command `n` noted on this hold of an owner with `count` holds. Returns nil if the hold
-    -- is gone, or if this number or a higher one was noted before.
+    -- The list with `~n` written at this hold, which notes command n. Nil if the hold is gone, or if this number or a
+    -- higher one was noted before.
     noted = function(count, ids, hold, n)
       local from = 0
       if hold == '' or hold == '-' then
@@ -202,8 +218,8 @@ local function load_holds()
       return type(done) == 'table' and done or nil
     end,
 
-    -- Notes a command as `noted` does. Returns true if the command may shorten the lease, false if not, and the
-    -- server's error if the write is refused.
+    -- Writes `~n` at this hold in Redis. Returns true if the command with number n may shorten the lease, false if
+    -- `noted` returns nil, and the server's error if the write is refused.
     cut_once = function(hash, field, count, ids, hold, n)
       local list = holds.noted(count, ids, hold, n)
       if not list then return false end
@@ -211,20 +227,19 @@ local function load_holds()
     end,
 
     -- For a renewal of the holds in `wanted`. Returns 0 if all are gone. Otherwise returns 1, the indexes of the holds
-    -- that are gone, what to do with the lease ('longer', 'set', 'leave'), and a list to write first, if any.
-    -- `exactly`: the lease may also become shorter, and the first hold in `wanted` carries the command's number. Reads
-    -- and writes nothing in Redis.
+    -- that are gone, what to do with the lease, and a list to write first, if any. For the lease: 'longer' = it must
+    -- not become shorter; 'set' = it may; 'leave' = no change. `exactly`: the renewal may shorten the lease, and the
+    -- first hold in `wanted` carries the command's number. Does not access Redis.
     relied = function(count, ids, wanted, exactly)
       count = tonumber(count) or 0
       local number = string.match(wanted, '~(%d+)')
       wanted = string.gsub(wanted, '~%d+', '')
-      -- The caller knows of one hold only. This hold is the unlisted one, because others may have acquired as this
-      -- owner.
+      -- '' names a hold that is not listed.
       if wanted == '' then wanted = ',-' end
       local gone, others = holds.missing(ids, count, wanted)
       if not gone then return 0 end
       if not exactly then return 1, gone, 'longer' end
-      -- The number is noted even if other holds forbid a shorter lease now: they may be gone when a copy arrives.
+      -- The number is noted even if other holds forbid a shorter lease now: they may be gone when a late copy runs.
       local list = holds.noted(count, ids, string.match(wanted, '^,([^,]*)'), number)
       return 1, gone, not list and 'leave' or others and 'longer' or 'set', list
     end,

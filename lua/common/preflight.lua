@@ -1,8 +1,8 @@
--- Checks whether this login may do all that locks need: tries each command on a throw-away key and channel, and cleans up.
+-- Checks whether this login may do all that locks need: tries each command on a throw-away key and channel.
 -- KEYS   [1] the throw-away key.
 -- ARGV   [1] publish command.   [2] the throw-away channel.
 -- Reply  a list: the server's time in ms (0 if TIME was refused), then the server's reason for each refusal.
--- Leaves nothing behind if DEL or PEXPIRE is allowed.
+-- The key stays only if the server refuses both DEL and PEXPIRE.
 
 local now = redis.pcall('time')
 local out = {now.err and 0 or now[1] * 1000 + math.floor(now[2] / 1000), now.err}

@@ -4,13 +4,12 @@
 --            owner has no holds other than those named here. 0 = leave every lease.
 --        [2] last moment in ms of the server's time; 0 = none.
 --        [2i + 1] owner of KEYS[i].
---        [2i + 2] the owner's holds to renew, one `,id` each ('-' = the unlisted hold); '' = the only hold that this owner
---            will ever have. With a negative lease, `~n` follows the first hold: n is this command's number
---            (`common/holds.lua`).
+--        [2i + 2] the holds to renew, one `,id` each ('-' = the unlisted hold), or '' (`common/holds.lua`). With a
+--            negative lease, `~n` follows the first hold: n is this command's number.
 -- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.
 --        Otherwise a list with one entry per key: 1 = renewed; 0 = not held by that owner; text = the server's error.
 --        `{n, ..}` = renewed, but the holds with these indexes in ARGV[2i + 2] are gone.
--- Idempotent. A late copy shortens no lease. A late copy of a negative lease does nothing. One bad key does not stop the others.
+-- Idempotent. With a negative lease, a late copy changes no lease. An error at one key does not stop the others.
 -- O(keys).
 
 local out = {}
@@ -24,7 +23,7 @@ for i = 1, #KEYS do
     if list then held = holds.note(KEYS[i], owner, list) or held end
   end
   if held == 1 and way ~= 'leave' then
-    -- Another hold of this owner may have a longer lease.
+    -- The current lease may be longer, because of another hold of this owner.
     local left = way == 'set' and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left

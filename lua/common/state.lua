@@ -1,4 +1,4 @@
--- Returns the owners of the lock, and its lease.
+-- Returns the lock's lease, and its owners with their counts.
 -- KEYS   [1] the lock's hash.
 -- Reply  `{pttl, owner, count, owner, count, ..}`; pttl -2 = free, -1 = held without an end.
 -- Reads only.

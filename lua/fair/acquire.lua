@@ -1,23 +1,23 @@
--- Acquires the lock if no other waiter is ahead, or re-enters it as the same owner. Otherwise may join the queue (ARGV 7).
--- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
--- ARGV   1 owner
---        2 lease in ms; on re-entry, a longer lease is kept
---        3 hold (`common/holds.lua`): '' or an id
---        4 a hold that the owner must still have; '' = none
---        5 last moment in ms of the server's time, for listed holds and for joining the queue; 0 = none
---        6 1 = the owner must have no other hold
---        7 0 = ask only; 1 = join the queue; 2 = the owner is in the queue
---        8 registration of the waiter
---        9 own wait in ms   10 first lease in ms of a lock that is passed on   11 publish command
---        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms   14 grace in ms   15 prefix of the waiters' channels
--- Reply  nil         held; the hold is counted, and its lease starts now
---        -2          held: the lock was passed on to this waiter earlier (only if ARGV 7 is 2)
---        -3          the owner no longer has the hold of ARGV 4
---        -4          the hold does not exist, and the owner is no longer in the queue (only if ARGV 7 is 2)
---        -6          the owner holds the lock already (only if ARGV 6 is 1)
+-- Acquires the lock if it is free and no other waiter is ahead, or re-enters it as the same owner. Otherwise may join
+-- the queue (ARGV 7). Terms: `queue.lua`.
+-- KEYS   1 hash   2 queue   3 deadlines   4 registrations.
+-- ARGV   1 owner.
+--        2 lease in ms; on re-entry, a longer lease is kept.
+--        3 hold (`common/holds.lua`): '' or an id.
+--        4 a hold that the owner must still have; '' = none.
+--        5 last moment in ms of the server's time, for listed holds and for joining the queue; 0 = none.
+--        6 1 = the owner must have no other hold.
+--        7 0 = ask only; 1 = join the queue; 2 = the owner is in the queue.
+--        8 registration of the waiter.
+--        9 wait   10 first lease   11 publish command   12 LONG   13 LEASE   14 GRACE   15 CHANNELS (see `queue.lua`).
+-- Reply  nil         held; the hold is counted, and its lease starts now.
+--        -2          held: the lock was passed on to this waiter earlier (only if ARGV 7 is 2).
+--        -3          the owner no longer has the hold of ARGV 4.
+--        -4          the hold does not exist, and the owner is no longer in the queue (only if ARGV 7 is 2).
+--        -6          the owner holds the lock already (only if ARGV 6 is 1).
 --        {ttl, at}   busy: the lease has ttl ms left (-1 = no end; -2 = the lock is free, but others are ahead);
---                    at = the server's time in ms
---        {-7, at}    too late: nothing was done for this owner
+--                    at = the server's time in ms.
+--        {-7, at}    too late: nothing was done for this owner.
 -- Idempotent. Same state as Redisson's fair lock, except for our deadlines and registrations.
 
 take_out()
@@ -29,9 +29,8 @@ if hold ~= '' then
   if late then return late end
 end
 
--- Sets the lease: the longer of ARGV 2 and `left`. If the server refuses, calls `undo` and returns the error, because
--- Redis does not roll a script back and the lock would never expire. PEXPIRE runs even if it changes nothing: `WAIT`
--- counts the replicas that have this connection's last write.
+-- Sets the lease: the longer of ARGV 2 and `left`. If the server refuses, calls `undo` and returns the error. PEXPIRE
+-- always runs (Undo and Acknowledgement in `common/holds.lua`).
 local function lease(undo, left)
   local leased = redis.pcall('pexpire', KEYS[1], left and left >= tonumber(ARGV[2]) and left or ARGV[2])
   if type(leased) == 'table' and leased.err then
@@ -48,15 +47,15 @@ if count then
   if hold ~= '' or queueing == '2' then
     load_holds()
     ids = holds.listed(KEYS[1], owner)
-    -- A late copy of an acquire may find that the owner has only holds that it acquired later. None of them is the hold
-    -- of this acquire.
+    -- If this is a late copy, the owner may have only holds that it acquired later. None of them is this acquire's
+    -- hold.
     counted = hold == '' and holds.unlisted(count, ids) > 0 or holds.is_counted(ids, hold)
     if hold == '' and not counted then return -4 end
   end
   local left = redis.call('pttl', KEYS[1])
   if counted and queueing == '2' then
-    -- The waiter's lease (ARGV 2) replaces the first lease. A shorter lease does so only once, because a late copy must
-    -- not shorten a lease that was promised since. So the command is noted, even if it shortens nothing now.
+    -- ARGV 2 replaces the first lease. If ARGV 2 is shorter, it does so only once, because a late copy must not shorten
+    -- a lease that was promised since. So the command is noted, even if it shortens nothing now.
     local sets = left < tonumber(ARGV[2])
     if tonumber(ARGV[2]) < tonumber(first_lease) then
       local noted = holds.cut_once(KEYS[1], owner, count, ids, hold, 0)
@@ -80,8 +79,7 @@ if earlier ~= '' then return -3 end
 local first, at = redis.call('lindex', KEYS[2], 0), nil
 if first or not free or queueing == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14], ARGV[15]) end
 -- If this owner is the head, no waiter ahead needs to be removed. But the head may be the same owner's waiter in
--- another process, for another lock with this queue. If this owner is in the queue (ARGV 7 is 2), this case is not
--- checked.
+-- another process, for another lock with this queue. This is not checked if ARGV 7 is 2.
 if first and (first ~= owner or queueing ~= '2' and queue.ours(owner) and not queue.registered(KEYS, owner)) then
   at = queue.time()
   first = queue.head(KEYS, at, wait, publish)
@@ -116,11 +114,11 @@ if queueing == '2' then
   end
   if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
 elseif queueing == '1' then
-  -- A copy that arrives after the last moment would leave an entry that nobody waits for.
+  -- After the last moment the script does not join the queue, because nobody may be waiting in this place.
   local last = tonumber(ARGV[5])
   if last > 0 and at > last then return {-7, at} end
-  -- If another process already waits as this owner, that waiter's queue entry and registration stay. The registration
-  -- is read before the first write: if KEYS 4 has another type, the script fails here, and leaves no queue entry.
+  -- If another process already waits as this owner, that waiter's place and registration stay. The registration is read
+  -- before the first write: if KEYS 4 has another type, the script fails here, and leaves no place.
   local known = queue.registered(KEYS, owner)
   if not redis.call('zscore', KEYS[3], owner) then
     local due = at + wait

@@ -1,14 +1,12 @@
--- Frees the lock, whoever holds it, and serves the head of the queue.
--- KEYS   1 hash   2 queue   3 deadlines   4 registrations of this crate's waiters (`queue.lua`)
--- ARGV   1 last moment in ms of the server's time
---        2 for how many ms the place of a waiter of this crate lasts without a refresh
---        3 first lease in ms of a lock that is passed on   4 publish command
---        5 Redisson's fairLockWaitTimeout in ms   6 the watchdog's lease in ms   7 grace in ms   8 prefix of the waiters' channels
--- Reply  1 = it was held; 0 = it was free
---        {1 or 0, n}  1 or 0 as above, and the queue's head was served. n = 1: the head holds the lock, with the first
---                  lease. n = 2: the head must acquire or confirm within the grace time (ARGV 7).
---        {1, text}  it was held and is free now, but the queue could not be served; text = the error
---        {-7, at}  too late: nothing was done; at = the server's time in ms
+-- Frees the lock, whoever holds it, and serves the head of the queue (`queue.lua`).
+-- KEYS   1 hash   2 queue   3 deadlines   4 registrations.
+-- ARGV   1 last moment in ms of the server's time.
+--        2 wait   3 first lease   4 publish command   5 LONG   6 LEASE   7 GRACE   8 CHANNELS (see `queue.lua`).
+-- Reply  1 = it was held; 0 = it was free.
+--        {1 or 0, n}  1 or 0 as above, and the head was served. n = 1: the lock was passed on. n = 2: the head must
+--                  acquire or confirm within GRACE.
+--        {1, text}  it was held and was freed, but serving the head failed; text = the error.
+--        {-7, at}  too late: nothing was done; at = the server's time in ms.
 -- Not idempotent: until the last moment, a repeat frees the lock again, even from a holder that acquired it after the
 -- earlier run.
 

@@ -1,15 +1,14 @@
--- Ends a wait: removes the owner from the queue. If the hold of that wait was counted, releases the hold. If the lock is
--- then free, serves the head of the queue.
--- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
--- ARGV   1 owner
---        2 hold (`common/holds.lua`): '', '-' or an id
---        3 lease in ms of the remaining holds
---        4 not used; a release has an argument here
---        5 registration of the waiter; the queue entry of another process that waits as the same owner stays
---        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
---        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms
---        12 prefix of the waiters' channels
--- Reply  the reply of release.lua for the hold; nil if the hold did not exist and no head was served
+-- Ends a wait: removes the owner from the queue. If an attempt or another script acquired the lock for this waiter,
+-- releases that hold. If the lock is then free, serves the head of the queue (`queue.lua`).
+-- KEYS   1 hash   2 queue   3 deadlines   4 registrations.
+-- ARGV   1 owner.
+--        2 the hold to release (`common/holds.lua`): '', '-' or an id.
+--        3 lease in ms of the remaining holds.
+--        4 not used.
+--        5 registration of the waiter. If this owner is registered otherwise or not at all, it stays in the queue:
+--          another process may wait as this owner.
+--        6 wait   7 first lease   8 publish command   9 LONG   10 LEASE   11 GRACE   12 CHANNELS (see `queue.lua`).
+-- Reply  n, 0, -1 or -2 as for `release.lua`; nil if the hold did not exist and no head was served.
 -- Idempotent. Same state as Redisson's, except that the head is served if the lock is free.
 
 local owner, hold = ARGV[1], ARGV[2]
@@ -17,8 +16,7 @@ local reply = nil
 load_queue(ARGV[9], ARGV[10], ARGV[11], ARGV[12])
 
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- A list shows that others have acquired as this owner since, or that a command that shortens the lease was noted. So
--- the hold is the unlisted one.
+-- If the owner has a list, '' means the unlisted hold (`common/holds.lua`).
 if hold == '' and found[2] then hold = '-' end
 local free = is_free(KEYS)
 if found[1] then
@@ -56,7 +54,7 @@ elseif was_queued then
       local ahead = i > 1 and tonumber(redis.call('zscore', KEYS[3], all[i - 1]) or nil)
       if queue.is_told(i - 1, all[i - 1], ahead, queue.time()) then ahead = nil end
       redis.call('lrem', KEYS[2], -1, owner)
-      -- The waiters of Java behind the owner now follow the waiter ahead of the owner, so their deadlines become
+      -- The waiters of Java right behind the owner now follow the waiter ahead of it, so their deadlines become
       -- earlier.
       if due and ahead then
         queue.nearer(KEYS, i - 1, due - ahead)

@@ -1,17 +1,17 @@
 -- The slow path of `refresh.lua`: reads the whole queue, sets every deadline, and removes dead waiters. The build puts
--- this file between `queue.lua` and `refresh.lua`. Terms and `keys`: see `queue.lua`. `places`: a flat list with the
--- owners of the waiters in ARGV at even indexes; the odd indexes are not read.
+-- this file between `queue.lua`, which defines the terms and `keys`, and `refresh.lua`. `places`: a flat list; the even
+-- indexes have the owners of the waiters in ARGV, the odd ones are not read. `nonces`: the registrations of these
+-- waiters.
 
 local mend
 
--- Creates `mend`. Every path calls this before it uses `mend`; `mend.set` also needs `load_queue`. Other paths skip it
--- to save the cost.
+-- Creates `mend`. A path calls this before it uses `mend`; `mend.set` also needs `load_queue`.
 local function load_mend()
   if mend then return end
   mend = {}
 
-  -- Sets all deadlines, and removes dead waiters. `known`: the live waiters, each with the `at` of its last answer. Returns the
-  -- set of waiters in the queue.
+  -- Sets all deadlines, and removes dead waiters. `known`: the waiters in ARGV, as {owner = `at` of the last reply
+  -- about it}. Returns the set of waiters in the queue.
   function mend.set(keys, known, at, wait)
     local all = redis.call('lrange', keys[2], 0, -1)
     local flat = redis.call('zrange', keys[3], 0, -1, 'withscores')
@@ -25,13 +25,13 @@ local function load_mend()
       local set, second = due, queued[owner]
       queued[owner] = true
       if second then
-        -- A waiter of Java queues again if its deadline was lost, so it is in the list twice. The second entry is
-        -- removed: after the waiter's death it would stay forever, because each refresh would set its deadline again.
+        -- If the deadline of a waiter of Java was lost, the waiter queues again, so it is in the list twice. The second
+        -- entry is removed: after the waiter's death, each refresh would set its deadline again.
         redis.call('lrem', keys[2], -1, owner)
         due, set = was, is
       elseif queue.ours(owner) and not known[owner] and due and queue.life(due, at, wait) <= 0 then
-        -- The waiter is dead, and is removed at any position. The next waiter then follows the waiter ahead of the dead
-        -- one. If no waiter is ahead, the next waiter follows the end of the lock's lease.
+        -- A dead waiter is removed at any position. The next waiter then follows the waiter ahead of the dead one, or,
+        -- if there is none, the end of the lock's lease.
         queued[owner] = nil
         redis.call('lrem', keys[2], 1, owner)
         redis.call('hdel', keys[4], owner)
@@ -99,8 +99,8 @@ local function load_mend()
     return out
   end
 
-  -- Registers waiters whose registrations have expired, and extends the hash's expiry. `queued`: the set of waiters in
-  -- the queue; nil = all are.
+  -- Registers waiters whose registrations are missing, and extends the expiry of the registrations. `queued`: the set
+  -- of waiters in the queue; nil = all are.
   function mend.register(keys, places, nonces, queued)
     local known_by = fields(keys[4], places)
     for i, nonce in ipairs(nonces) do
@@ -110,7 +110,7 @@ local function load_mend()
     redis.call('pexpire', keys[4], REGISTERED)
   end
 
-  -- The answers about the waiters of one lock, in the format of the reply.
+  -- The fourth answer of the reply (`refresh.lua`), as a list.
   function mend.answers(hash, places, nonces, queued)
     local counts, answers = fields(hash, places), {}
     for i, nonce in ipairs(nonces) do

@@ -1,24 +1,39 @@
--- Functions shared by the scripts of the fair lock. The build puts this file in front of each of them. Keys, values and terms:
--- docs/wire-format.md.
+-- Functions shared by the scripts of the fair lock. The build puts this file in front of each of them. More terms:
+-- `common/holds.lua`.
 --
--- In all functions: keys = {1 the lock's hash, 2 its queue, 3 its deadlines, 4 our waiters}; at = the server's time in ms.
+-- Terms. Ours = of this crate; Java = Redisson. A waiter's place is its entry in the queue (key 2, a list of owners,
+-- the head first) and its deadline (key 3, a sorted set, in ms of the server's time). A waiter loses its place when the
+-- deadline passes. If the lock is free, a script serves the head: a head of ours becomes the owner, so the lock is
+-- passed on; a head of Java is only notified. The first lease is that of a lock that was passed on, until its owner
+-- sets its own lease.
+--
+-- In all functions: keys = {1 the lock's hash, 2 its queue, 3 its deadlines, 4 its registrations}; at = the server's
+-- time in ms. Settings, which most scripts get in ARGV in this order:
+-- - wait: for how many ms a place of ours lasts without a refresh.
+-- - first lease: upper limit in ms.
+-- - publish command: PUBLISH or SPUBLISH.
+-- - LONG: Redisson's fairLockWaitTimeout in ms.
+-- - LEASE: the watchdog's lease in ms, for which a new holder may keep the lock.
+-- - GRACE: time in ms within which a head that was served must acquire or confirm (see `serve`).
+-- - CHANNELS: prefix of the waiters' channels.
 --
 -- Registrations. Each waiter of ours is registered in a hash (key 4), with a nonce that no other client knows. Each
 -- lock has its own hash, because names such as `x` and `{x}` share a queue but not their waiters. Forms of a
 -- registration:
--- - `nonce`: the owner's only hold. A message with the nonce proves that a script has granted the lock.
+-- - `nonce`: the owner's only hold. A message with the nonce proves that a script has passed the lock on.
 -- - `nonce=id`: the owner was used before, and only by our client. The waiter's hold is listed under this id.
 -- - `!id`: others may act as this owner. A message without a nonce proves nothing, so the waiter queries the server
 --   when a message arrives.
 --
--- Deadlines. Java sets a waiter's deadline once: the deadline of the waiter ahead, plus the new waiter's own wait. Our
--- waiters' deadline is `at + wait + room`, and every refresh sets it again. Without room, the deadline ends at most
--- `wait` after the client stops. With room, the deadline's fraction (below) shows that the client has stopped. Room is
--- extra time. It is needed because a waiter of Java that leaves subtracts its own wait from every deadline behind it.
+-- Deadlines. Java sets a waiter's deadline once: the deadline of the waiter ahead, plus the new waiter's own wait. A
+-- waiter of Java that leaves subtracts its own wait from every deadline behind it. So a deadline of ours is the sum of
+-- `at`, `wait` and room. Room is extra time for what Java's waiters ahead may subtract; without such waiters it is 0.
+-- Every refresh sets our deadlines again. If the client stops, a deadline without room passes within `wait`. With room,
+-- the deadline's fraction (below) shows that the client has stopped.
 --
 -- Bound. No deadline is later than one lease plus the waits of Java's waiters up to that position, as with Redisson
 -- alone. So a dead waiter of Java blocks the queue for no longer than with Redisson alone. For this:
--- 1. Only known waits make room, plus at most one lease for what Java may subtract beyond them.
+-- 1. Room is the sum of the waits of Java's waiters ahead, plus at most one lease for what they may subtract besides.
 -- 2. Once a head of Java was notified, its wait and the wait of the Java waiter behind it are unknown. Each counts as
 --    LONG at most.
 -- 3. When a waiter of ours leaves, the deadlines of the Java waiters behind it become earlier.
@@ -30,19 +45,20 @@
 
 local queue
 
--- Time in ms for which registrations outlive their last refresh.
+-- The hash of registrations expires this many ms after it was last written.
 local REGISTERED = 60000
 
--- A deadline with the time when it was set as its fraction. The fraction is never 0, because 0 means that the time is unknown.
+-- The deadline `due`, with the time `at` as its fraction. The fraction is never 0, because 0 means an unknown time.
 local function stamped(due, at)
   if due >= 2 ^ 42 then return math.floor(due) end
   return math.floor(due) + math.max(1, math.floor(at / 62.5) % 4096) / 4096
 end
 
--- In a command of many steps: the waiters that have left a queue but are still in its list, by the list's key. Else nil.
+-- In `fair/many`: for each queue (key 2), the waiters that have left but are still in the list. In other scripts nil.
 local leavers
 
--- True if all waiters in this queue are ours and wait for this lock. Then no deadline depends on another.
+-- True if the queue has as many entries as deadlines and registrations. Then all waiters seem to be ours and to wait
+-- for this lock, so no deadline depends on another. (A leftover registration may hide another waiter.)
 local function only_ours(keys)
   local places = redis.call('llen', keys[2])
   local left = leavers and leavers[keys[2]]
@@ -65,7 +81,7 @@ local function places(list, owners)
   return at
 end
 
--- Removes the waiters that have left from the lists. Fewer than 16 waiters are searched from the list's end, where the
+-- Removes the waiters in `leavers` from their lists. Fewer than 16 waiters are searched from the list's end, where the
 -- waiters of a process that ends usually are. More are found in one pass through the list.
 local function take_out()
   local all = leavers
@@ -74,7 +90,7 @@ local function take_out()
   for list, left in pairs(all) do
     local at, marked = #left >= 16 and places(list, left) or {}, false
     for _, owner in ipairs(left) do
-      -- The empty text marks an entry, because no owner is the empty text. A server that is out of memory refuses LSET.
+      -- An entry to remove is overwritten with '', which is no owner. A server that is out of memory refuses LSET.
       local mark = at[owner] and redis.pcall('lset', list, at[owner], '')
       if mark and not mark.err then
         marked = true
@@ -86,21 +102,19 @@ local function take_out()
   end
 end
 
--- True if the lock is free. Scripts also call this before their first write: while a cluster moves the slot, the call
--- fails, before anything is written. A later failure would stop the script halfway, because the server then refuses
--- every missing key of the slot, even a key that the script itself has deleted. The second key never exists, so the
--- call always names a missing key.
+-- True if the lock is free. Scripts also call this before their first write, so that they fail there while a cluster
+-- moves the slot. Then the server refuses every missing key of the slot, even a key that the script itself has deleted,
+-- which would stop the script halfway. The second key never exists, so the call always names a missing key.
 local function is_free(keys)
   return redis.call('exists', keys[1], keys[4] .. ':none') == 0
 end
 
 -- Creates `queue`, without the settings that `load_queue` adds.
 local function make_queue()
-  -- Least time in ms before a silent waiter counts as dead. Clients refresh at least every 2.2 s, whatever their `wait`.
+  -- Least time in ms before a silent waiter counts as dead. Every client refreshes its waiters within 2.2 s.
   local SILENT = 4000
   queue = {
-    -- Set by `load_queue`: LONG = Redisson's fairLockWaitTimeout in ms; LEASE = the watchdog's lease in ms, for which a lock
-    -- that was just acquired may be held; GRACE in ms, see `serve`; CHANNELS = prefix of the waiters' channels.
+    -- `load_queue` sets LONG, LEASE, GRACE and CHANNELS.
   }
 
   -- The server's time in ms, for scripts that may have no `holds`.
@@ -114,7 +128,7 @@ local function make_queue()
     return string.byte(owner, 15) == 56
   end
 
-  -- The registration of a waiter of ours; nil = the waiter is not ours, or waits for another name with this queue.
+  -- The registration of a waiter of ours; nil = the waiter is not ours, or waits for another lock with this queue.
   function queue.registered(keys, owner)
     return redis.call('hget', keys[4], owner) or nil
   end
@@ -149,18 +163,18 @@ local function make_queue()
     return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
   end
 
-  -- Counts of Java's waiters ahead of a position. `java`: true if there are any; `sum`: of the known waits; `low` and
-  -- `high`: bounds for the sum of the unknown waits; `beyond`: what these waiters may subtract in addition to their
-  -- waits.
+  -- An empty count of Java's waiters ahead of a position. `java`: true if there are any. `sum`: the sum of the known
+  -- waits. `low`, `high`: bounds for the sum of the unknown waits. `beyond`: what these waiters may subtract in
+  -- addition to their waits.
   function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
   end
 
-  -- Counts one more waiter of Java. `gap`: the distance to the deadline ahead, which is this waiter's wait. A negative
-  -- gap means that the wait is unknown. `left`: the time until the waiter's deadline, which is at most a lease plus the
-  -- wait; used if there is no gap. A value near LONG counts as LONG, because the waiter has probably called `lock()`.
-  -- Java's `tryLock` without a lease queues with the bare number of its wait, whatever the unit, but subtracts the wait
-  -- in ms when it gives up. So a gap below 1000 may mean seconds.
+  -- Counts one more waiter of Java. `gap`: this waiter's deadline less the deadline ahead. The gap is the wait; if the
+  -- gap is negative, the wait is unknown. `left`, used if there is no gap: the time until the deadline, at most a lease
+  -- plus the wait. If `left` is near LONG, the wait counts as LONG, because the waiter has probably called `lock()`.
+  -- Java's `tryLock` without a lease sets its deadline by the bare number of its wait, whatever the unit, but subtracts
+  -- the wait in ms when it gives up. So a gap below 1000 may mean seconds.
   function queue.count_java(ahead, gap, left)
     ahead.java = true
     if gap and gap >= 0 then
@@ -172,28 +186,26 @@ local function make_queue()
       local low = left and math.max(left, 0) or queue.LONG
       if queue.LONG > queue.LEASE and low > queue.LONG / 2 and low < queue.LONG + 2 * queue.LEASE then low = queue.LONG end
       ahead.low, ahead.high = ahead.low + low, ahead.high + math.max(low, queue.LONG)
-      -- Has an effect only if the unknown waits are shorter: `needed` takes the larger of the two.
+      -- `beyond` matters only if it exceeds the unknown waits, because `needed` takes the larger of the two.
       ahead.beyond = ahead.beyond + queue.LEASE
     end
   end
 
-  -- True for a head of Java (position 1) that was notified, which makes its deadline `at + GRACE` at most. Then neither
-  -- the time until this deadline nor the next waiter's distance to this deadline is a wait. Also true for a head whose
-  -- deadline ends within GRACE anyway.
+  -- True for a head of Java (position 1) with a deadline of `at + GRACE` at most: probably `serve` notified the head
+  -- and set this deadline. So neither the time until this deadline nor the next waiter's distance to it is a wait.
   function queue.is_told(i, owner, due, at)
     return i == 1 and due and not queue.ours(owner) and due <= at + queue.GRACE
   end
 
-  -- The time until a deadline of Java, for `count_java`; nil = the deadline does not show the wait. `told`: the waiter
-  -- ahead was notified. Then this deadline still includes the old deadline of the waiter ahead, so at most LONG counts.
+  -- `left` for `count_java`; nil = the deadline does not show the wait. `told`: the waiter ahead was notified, and this
+  -- deadline still includes the old deadline of the waiter ahead. So at most LONG counts.
   function queue.rest(i, owner, due, at, told)
     if not due or queue.is_told(i, owner, due, at) then return nil end
     return told and math.min(due - at, queue.LONG) or due - at
   end
 
-  -- The room that a waiter of ours needs at this position. `had`: the waiter's earlier room, less what was subtracted
-  -- since. `had` may include a wait that was known then and is unknown now. Of `beyond`, at most one lease less `wait`
-  -- counts.
+  -- The room that a waiter of ours needs behind the waiters in `ahead`. `had`: its earlier room, less what was
+  -- subtracted since. `had` may include a wait that was known then and is unknown now.
   function queue.needed(ahead, wait, had)
     if not ahead.java then return 0 end
     local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
@@ -203,7 +215,7 @@ local function make_queue()
     return math.max(ahead.sum + math.max(unknown, beyond), SILENT / 2)
   end
 
-  -- The room that a waiter needs at the queue's end.
+  -- The room that a waiter of ours needs at the queue's end.
   function queue.room(keys, at, wait)
     local scores, flat = {}, redis.call('zrange', keys[3], 0, -1, 'withscores')
     for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
@@ -223,11 +235,11 @@ local function make_queue()
     return queue.needed(ahead, wait, had)
   end
 
-  -- Called when the waiter ahead of position `from` leaves. Makes the deadlines of Java's waiters from there on `by` ms
-  -- earlier, up to the first waiter of ours. All deadlines move by the same time, so they keep their distances. Limits
-  -- for the first new deadline:
-  -- - `least`: the earliest value. A deadline before `least` is moved to `least`.
-  -- - `gone`: the deadline of a head that leaves. The latest value is `least` plus the first waiter's old distance to
+  -- Called when the waiter ahead of position `from` (0 = the head) leaves. Makes the deadlines of Java's waiters from
+  -- there on `by` ms earlier, up to the first waiter of ours. All of them move by the same time, so they keep their
+  -- distances. Limits for the first new deadline:
+  -- - `least`: the earliest value. An earlier deadline is moved to `least`.
+  -- - `gone`: the deadline of a head that leaves. The latest value is `least` plus the first waiter's distance to
   --   `gone`.
   function queue.nearer(keys, from, by, least, gone)
     while true do
@@ -244,22 +256,21 @@ local function make_queue()
     end
   end
 
-  -- Removes the head because it gets the lock, and makes the deadlines of Java's waiters behind it earlier. The first
-  -- of these deadlines stays at least one lease from now, because the new holder may hold the lock for that long.
+  -- Removes a head that gets the lock, and makes the deadlines of Java's waiters right behind it earlier. The first of
+  -- these deadlines is at least LEASE from now.
   function queue.advance(keys, owner, at, wait)
     local due = redis.call('zscore', keys[3], owner)
     queue.remove(keys, owner)
     queue.nearer(keys, 0, wait, at + queue.LEASE, due)
   end
 
-  -- True for a deadline of ours that is too large for a fraction, so nothing shows when the deadline was set. Only
-  -- waiters behind a waiter of Java need such a deadline.
+  -- True for a deadline of ours with room but without a fraction: nothing shows when it was set.
   function queue.is_vague(owner, due, at, wait)
     return queue.ours(owner) and due % 1 == 0 and due > at + wait
   end
 
-  -- The first waiter for this lock, after expired and dead heads were removed. A head without a deadline, or with a
-  -- vague one, gets a short deadline, so that it does not block the queue forever.
+  -- Removes heads that are dead or whose deadline has passed. Returns the first waiter for this lock and its deadline;
+  -- nil = nobody. A head without a deadline, or with a vague one, would block the queue, so it gets a short deadline.
   function queue.head(keys, at, wait, publish)
     local from = 0
     while true do
@@ -291,17 +302,16 @@ local function make_queue()
   end
 
   -- True if no client is subscribed to this waiter's channel: the client is dead, cut off, or about to subscribe. Only
-  -- for waiters of ours, which subscribe at this server. If the server refuses the query, every waiter counts as
-  -- present.
+  -- for waiters of ours, because they subscribe at this server. If the server refuses the query, the result is false.
   function queue.is_absent(publish, owner)
     local ask = string.lower(publish) == 'spublish' and 'shardnumsub' or 'numsub'
     return redis.pcall('pubsub', ask, queue.CHANNELS .. ':' .. owner)[2] == 0
   end
 
-  -- Serves the head. Only for a free lock.
-  -- - A head of ours becomes the owner. Its first lease is `lease` ms at most if all waiters are ours and the head's
-  --   client is subscribed. Otherwise it is GRACE at most, and the head must confirm by an attempt. The head's message
-  --   carries the lease.
+  -- Serves the head. The lock must be free.
+  -- - A head of ours becomes the owner. The first lease is `lease` ms at most if all waiters are ours and the head's
+  --   client is subscribed. Otherwise it is GRACE at most, and the head must confirm by an attempt. The message to the
+  --   head carries the first lease.
   -- - A head of Java is notified, and acquires by its own attempt. Its deadline becomes `at + GRACE` at most.
   --
   -- Returns 0 = nobody waits; 1 = passed on, without the limit of GRACE; 2 = the head must acquire or confirm within
@@ -313,8 +323,8 @@ local function make_queue()
     if not nonce then
       local sent = queue.notify(publish, owner, '0')
       if type(sent) == 'table' and sent.err then return sent end
-      -- A head of this lock may be behind waiters for another lock with this queue. Then the head's deadline stays,
-      -- because the refresh of the other lock needs that deadline's distance to the waiter ahead.
+      -- The head of this lock may be behind waiters for another lock with this queue. Then its deadline stays, because
+      -- the refresh of the other lock needs the distance of this deadline to the one ahead.
       local is_first = redis.call('lindex', keys[2], 0) == owner
       if is_first and due > at + queue.GRACE then redis.call('zadd', keys[3], at + queue.GRACE, owner) end
       return 2
@@ -324,11 +334,11 @@ local function make_queue()
     if not only_ours(keys) or queue.is_absent(publish, owner) then
       lease, served = math.min(lease, queue.GRACE), 2
     end
-    -- If the head is dead, the lock is blocked until its deadline at most. An owner of Java that waits through a client
-    -- of ours has a deadline without a fraction, so `life` says nothing about it.
+    -- A dead head must not block the lock beyond its deadline. `life` is only for owners of ours: an owner of Java that
+    -- waits through a client of ours may have a deadline that Java set.
     local most = queue.ours(owner) and math.min(due - at, queue.life(due, at, wait)) or due - at
     lease = math.min(lease, math.max(1, math.floor(most)))
-    -- A hold whose registration has an id (`!id`, `nonce=id`) is listed. Any other is only counted.
+    -- If the registration has an id (`!id`, `nonce=id`), the hold is listed. Otherwise it is only counted.
     local id = string.match(nonce, '[!=](.*)$')
     if id then
       redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
@@ -348,9 +358,8 @@ local function make_queue()
   end
 end
 
--- Creates `queue` if needed, and applies the settings. Every path of a script calls this before it uses `queue`,
--- because the steps of one command may be about several names. Acquires and releases without waiters skip it to save
--- the cost.
+-- Creates `queue` if needed, and sets the settings. Each step calls this before it uses `queue`, because steps of one
+-- command may have different settings. Acquires and releases without waiters skip it to save the cost.
 local function load_queue(long, lease, grace, channels)
   if not queue then make_queue() end
   queue.LONG, queue.LEASE, queue.GRACE, queue.CHANNELS = tonumber(long), tonumber(lease), tonumber(grace), channels

@@ -1,45 +1,43 @@
--- Refreshes the deadlines of our live waiters, repairs their queues, and serves the head of each queue whose lock is free.
--- For many locks.
--- KEYS   4 per lock: hash, queue, deadlines, our waiters
--- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
---        4 Redisson's fairLockWaitTimeout in ms   5 the watchdog's lease in ms   6 grace in ms
---        Then for each lock: prefix of the waiters' channels; number of waiters; 1 if others may acquire as the owner of one of
---        these waiters, else 0; for each waiter the `at` of its last answer (0 = none) and its owner; for each waiter its
---        registration
+-- For many locks: sets the deadlines of a client's waiters again, repairs the queues, and serves the head of each queue
+-- whose lock is free. Terms: `queue.lua`.
+-- KEYS   4 per lock: hash, queue, deadlines, registrations.
+-- ARGV   1 wait   2 first lease   3 publish command   4 LONG   5 LEASE   6 GRACE (see `queue.lua`).
+--        Then for each lock: CHANNELS; number of waiters; 1 if others may acquire as the owner of one of these waiters,
+--        else 0; for each waiter the `at` of the last reply about it (0 = none) and its owner; for each waiter its
+--        registration.
 -- Reply  {at, answers ..}; at = the server's time in ms. Four answers per lock:
---        1. 1 = the lock was passed on to the head; 2 = the head must acquire or confirm within the grace time, or serving it
---        failed; 0 = nobody was served
---        2. the lock's PTTL
---        3. time in ms in which no deadline ends; 0 = unknown
---        4. 1 = all waiters of ARGV for this lock are in the queue, and hold nothing. Otherwise a list with one number per
---        waiter: 1 = the waiter is in the queue; n > 1 = the lock was passed on to it, with n ms left; 0 = neither (its owner
---        may hold the lock by another acquire)
---        If a lock failed: the server's error, 0, 0, 1
--- O(k log w) for k waiters in ARGV and w in the queue. O(w) if ARGV has no waiter of the lock, if a waiter of Java is in the
--- queue, or if a waiter of ours is dead.
--- Idempotent. A failed lock does not stop the others.
+--        1. 1 = the lock was passed on to the head; 2 = the head must acquire or confirm within GRACE, or serving it
+--           failed; 0 = nobody was served.
+--        2. the lock's PTTL.
+--        3. for how many ms no deadline passes; 0 = unknown.
+--        4. 1 = all waiters of ARGV for this lock are in the queue, and hold nothing. Otherwise a list with one number
+--           per waiter: 1 = it is in the queue; n > 1 = the lock was passed on to it, with n ms left; 0 = neither (the
+--           waiter's owner may hold the lock by another acquire).
+--        If a lock failed: the server's error, 0, 0, 1.
+-- O(k log w) for k waiters in ARGV and w in the queue. O(w) if ARGV has no waiter of the lock, if a waiter of Java is
+-- in the queue, or if a waiter of ours is dead. Idempotent. A failed lock does not stop the others.
 
 local wait = tonumber(ARGV[1])
 local now = redis.call('time')
 local at = now[1] * 1000 + math.floor(now[2] / 1000)
 
 -- Registrations are refreshed in the first 4 s of every 16 s, and whenever a lock with waiters in ARGV takes the slow
--- path. Every live client sends a refresh in these 4 s. The hash expires 60 s after that, so it lives for at least 40 s
--- after the last refresh by any client.
+-- path (`mend.lua`). Every live client sends a refresh in these 4 s. The hash expires 60 s later, so it lives for at
+-- least 40 s after the last refresh by any client.
 local looks_after = at % 16000 < 4000
 
--- The condition for the fast path: all waiters in this queue seem to be ours, to wait for this lock and to be alive,
--- and none seems to have room (`queue.lua`). Returns for how many ms no deadline ends; nil = use the slow path.
+-- Returns nil if the slow path is needed, else for how many ms no deadline passes. For the fast path, all waiters in
+-- this queue must seem to be ours, to wait for this lock, to be alive and to have no room.
 local function quiet_for(keys)
   if not only_ours(keys) then return nil end
-  -- Numbers are passed as text, here and below. The server would write each with 17 digits, which costs as much as the command.
+  -- Numbers are passed as text: the server would write each with 17 digits, which costs as much as the command.
   local first = redis.call('zrange', keys[3], '0', '0', 'withscores')
   local least = tonumber(first[2] or nil)
   -- `only_ours` compares counts, so a registration that is left over may hide a waiter of Java. The deadline of such a
   -- waiter is soon the first or the last, and deadlines of Java have no fraction.
   if not least or least <= at or least % 1 == 0 then return nil end
-  -- With more room than needed, a dead waiter of ours may stay until `looks_after` is true again. If it is the head and
-  -- the lock is free, `queue.serve` removes it sooner.
+  -- The last deadline, if ours, is checked only while `looks_after`. Until then a dead waiter with needless room may
+  -- stay. If that waiter is the head and the lock is free, `queue.serve` removes it sooner.
   local last = redis.call('zrange', keys[3], '-1', '-1')[1]
   if looks_after or string.byte(last, 15) ~= 56 then
     local most = tonumber(redis.call('zscore', keys[3], last))
@@ -48,8 +46,7 @@ local function quiet_for(keys)
   return math.floor(least) - at
 end
 
--- Sets the deadlines of the waiters in `places`, and reads no other waiters' deadlines. Returns the set of waiters in
--- the queue; nil = all are.
+-- The fast path: sets the deadlines of the waiters in `places`. Returns the set of those in the queue; nil = all are.
 local function set_own(key, places)
   -- As text, because converting the number for each waiter would cost more than all else here.
   local due, set = string.format('%.17g', stamped(at + wait, at)), 0
@@ -67,8 +64,8 @@ local function set_own(key, places)
   return not are_all and queued or nil
 end
 
--- Refreshes one lock's waiters, and serves its head if it is free. `places`: last answer, owner, last answer, owner, ..
--- Returns the four answers about it.
+-- Refreshes the waiters of one lock, and serves the head if the lock is free. `places`: `at` of the last reply, owner,
+-- .. as in ARGV. Returns the four answers about the lock.
 local function refresh(keys, channels, places, nonces, is_shared)
   local quiet, queued, served = places[1] and quiet_for(keys), nil, 0
   if quiet then
@@ -85,7 +82,7 @@ local function refresh(keys, channels, places, nonces, is_shared)
     load_mend()
     mend.register(keys, places, nonces, queued)
   end
-  -- `head` removes dead and expired heads. It runs after the refresh, so that no live waiter is removed.
+  -- `queue.head` removes dead heads. It runs after the refresh, so that no live waiter is removed.
   if not quiet then queue.head(keys, at, wait, ARGV[3]) end
 
   local left = redis.call('pttl', keys[1])
@@ -94,7 +91,7 @@ local function refresh(keys, channels, places, nonces, is_shared)
     served = queue.serve(keys, at, wait, ARGV[2], ARGV[3])
     if type(served) == 'table' then served = 2 end
   end
-  -- A waiter in the queue holds nothing, unless others acquire as the same owner.
+  -- If all waiters are in the queue, nobody was served, and no owner is shared, none of the waiters holds the lock.
   if not queued and served == 0 and not is_shared then return served, left, quiet, 1 end
   load_mend()
   return served, left, quiet or 0, mend.answers(keys[1], places, nonces, queued)

@@ -4,20 +4,20 @@ end
 -- ARGV   as in `reentrant/acquire.lua`, and
 --        [7] 1 = a new number is at least the server's time in ms.
 -- Reply  `{number}` held. A new section gets a new number; re-entry returns the number that the section has.
---        Otherwise as in `reentrant/acquire.lua`; the hold is not counted.
--- Idempotent. Numbers only grow, and some may be skipped.
+--        Any other reply is as in `reentrant/acquire.lua`; the hold is not counted.
+-- Idempotent. Numbers grow as long as the counter exists; some may be skipped, because the counter is raised first.
 -- With ARGV[7], numbers grow even after the counter was lost, unless the server's clock was set back. Redisson's `INCR`
--- continues from the new number.
--- Same state as Redisson's fenced lock, with two differences: re-entry does not raise the counter, and an expiry on
--- the counter (Redisson's multi lock sets one) is removed.
+-- continues from the new number. Same state as Redisson's fenced lock, with two differences: re-entry does not raise
+-- the counter, and an expiry on the counter (Redisson's multi lock sets one) is removed.
 
--- Checked before the counter changes.
+-- The last moment is checked before the counter changes.
 if (ARGV[5] or '0') ~= '0' then
   load_holds()
   local late = holds.too_late(ARGV[5])
   if late then return late end
 end
--- Runs before the lock is acquired: a number without a section is harmless, a section without a number is not.
+-- Creates a new number. Called before the lock is acquired: a number without a section is harmless, a section without a
+-- number is not.
 local function count()
   local number = redis.call('incr', KEYS[2])
   if ARGV[7] == '1' then

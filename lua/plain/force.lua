@@ -8,7 +8,7 @@
 load_holds()
 local late = holds.too_late(ARGV[1])
 if late then return late end
--- Refused if the key is of another type.
+-- GET is refused if the key is of another type.
 if not redis.call('get', KEYS[1]) then return 0 end
 redis.call('del', KEYS[1])
 local told = redis.pcall(ARGV[2], ARGV[3], '0')

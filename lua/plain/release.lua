@@ -1,16 +1,15 @@
--- Releases the lock if it has the given value, and wakes one waiter in each client of this crate.
+-- Releases the lock if it has a given value, and wakes one waiter in each client of this crate.
 -- KEYS   [1] the lock.
 -- ARGV   [1] publish command.
 --        [2] the lock's channel.
---        [3].. one or more values; the lock is released if it has one of them.
---        If [3] is '', [4].. are the prefixes of the owner's values, one per form. Then the owner's value is only reported.
+--        [3].. one or more values (`values.lua`); the lock is released if it has one of them.
+--        If [3] is '', [4].. are the prefixes of the owner's values, one per form. Then nothing is released.
 -- Reply  `0`, `-n`  free; n clients on this node received the message.
 --        `{0, text}` free, but the message was refused: the server's reason.
---        `{-8, '+' .. value}` nothing was done: the owner has this value.
+--        `{-8, '+' .. value}` nothing was done: [3] is '', and the owner holds the lock with this value.
 --        `nil`      nothing was done: the lock is free.
---        `text`     the lock has this other value.
+--        `text`     nothing was done: the lock has this other value.
 -- Idempotent: a value is never reused, so a repeat finds no value or another one. O(1).
--- As on Redlock's page: compare the value, then delete.
 
 local found = redis.call('get', KEYS[1])
 if not found then return nil end

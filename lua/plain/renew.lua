@@ -1,12 +1,12 @@
 -- Renews the leases of many locks, each only if it still has the given value. Never creates a key.
 -- KEYS   the locks.
--- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = it may become shorter. 0 = leave every lease.
+-- ARGV   [1] lease in ms, from now; a longer lease stays. Negative = it may become shorter. 0 = leave every lease.
 --        [2] last moment in ms of the server's time; 0 = none.
 --        [i + 2] value of KEYS[i].
 -- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.
 --        Otherwise a list with one entry per key: 1 = renewed; 0 = another value or none; text = the server's error.
--- Idempotent. A late copy shortens no lease, except with a negative lease until its last moment. One bad key does not stop
--- the others. O(keys).
+-- Idempotent. With a negative lease, a late copy may shorten a lease until the last moment. An error at one key does
+-- not stop the others. O(keys).
 
 local out = {}
 for i = 1, #KEYS do

@@ -5,15 +5,15 @@
 --        [2] lease in ms; on re-entry a longer current lease stays.
 --        [3] hold (`common/holds.lua`): '' or an id.
 --        [4] a hold that the owner must still have; '' = none.
---        [5] last moment in ms of the server's time; 0 = none.
+--        [5] last moment in ms of the server's time; 0 = none; read only if [3] is an id.
 --        [6] 1 = the owner must have no other hold; read only if [3] is an id.
 -- Reply  `nil`     held; the hold is counted, and the lease runs from now.
 --        `n`       busy: the lease has n ms left; -1 = no end.
 --        `-6`      the owner holds the lock already (only with ARGV[6]).
 --        `-3`      the owner no longer has the hold of ARGV[4].
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Idempotent: a repeat finds its hold counted, and at most restarts the lease. Always writes if held. O(holds of this owner).
--- Same state as Redisson's RLock, plus the list of holds.
+-- Idempotent: a repeat finds its hold counted, and at most restarts the lease. O(holds of this owner). Same state as
+-- Redisson's RLock, plus the list of holds.
 
 local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3] or '', ARGV[4] or ''
 if hold ~= '' then
@@ -48,9 +48,7 @@ else
   end
 end
 
--- Redis does not roll a script back. If the lease is refused (by the access list, for example), the hold is undone,
--- because the lock would never expire. PEXPIRE runs even if a longer lease stays: replicas acknowledge this
--- connection's last write, which must be of this hold.
+-- PEXPIRE always runs. If it is refused, the hold is removed (Acknowledgement and Undo in `common/holds.lua`).
 if not fresh and left >= tonumber(lease) then lease = left end
 local leased = redis.pcall('pexpire', KEYS[1], lease)
 if type(leased) == 'table' and leased.err then

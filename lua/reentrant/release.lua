@@ -5,28 +5,27 @@
 --        [2] lease in ms for the holds that remain.
 --        [3] publish command; '' = no message.
 --        [4] the lock's channel, if there is a message.
---        [5] hold (`common/holds.lua`).
+--        [5] the hold to release: '', '-', '*', or ids (`common/holds.lua`).
 --        [6] the holds that remain to the caller, one `,id` each; '' = unknown.
---        [7] last moment in ms of the server's time, for releasing hold '*' or shortening the lease; 0 = none.
+--        [7] last moment in ms of the server's time; 0 = none.
 -- Reply  `n`        n holds remain.
 --        `0`, `-n`  free; n clients on this node received the message.
 --        `{0, text}` free, but the message was refused: the server's reason.
---        `{-8, id}` nothing was done: '*' means the hold with this id, so the release must be repeated with the id. If '*' means
---                   the unlisted hold, it is released at once.
+--        `{-8, id}` nothing was done: the caller must repeat the release with this id instead of '*'.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
 --        `nil`      nothing was released: the lock is free.
 --        `text`     held by this other owner.
 --        `{-2, n}`  the hold does not exist; the owner has n others.
--- Idempotent: a repeat answers nil, an owner or {-2, n}, and the caller knows that it repeats. Exception: until its last
--- moment a copy with hold '*' may release another unlisted hold.
--- Same state and message as Redisson's RLock or spin lock, without their latch key.
+-- Idempotent: a repeat releases nothing, and answers nil, an owner or {-2, n}. Exception: hold '*'
+-- (`common/holds.lua`). Same state and message as Redisson's RLock or spin lock, but without the latch key that
+-- Redisson writes per unlock.
 
 local owner, hold, mine, last = ARGV[1], ARGV[5] or '', ARGV[6] or '', ARGV[7] or '0'
 -- Usually the owner's count is the only field, and nothing else has to be read.
 local fields = hold == '' and redis.call('hkeys', KEYS[1])
 if not fields or fields[1] ~= owner or fields[2] then
   local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
-  -- A list shows that others have acquired as this owner since, or that a command that shortens the lease was noted.
+  -- If the owner has a list, '' means the unlisted hold (`common/holds.lua`).
   if hold == '' and found[2] then hold = '-' end
   load_holds()
   if not found[1] then return holds.somebody(KEYS[1]) end

@@ -1,23 +1,22 @@
--- Acquires for reading: next to other readers, or under the same owner's write hold.
--- KEYS   [1] the lock's hash.   [2] the owner's first cover.   [3] the marks of our waiting writers.
+-- Acquires for reading. Other readers may hold the lock, or the same owner may hold it for writing.
+-- KEYS   [1] the lock's hash.   [2] the owner's first cover.   [3] the marks of our waiting writers (`covers.lua`).
 -- ARGV   [1] owner.
 --        [2] lease in ms of this hold.
 --        [3] hold (`common/holds.lua`): '' or an id.
---        [4] a hold that the owner must still have; '' = none.
---        [5] last moment in ms of the server's time; 0 = none.
---        [6] 1 = the owner must hold neither half.
---        [7] tag.
+--        [4] a read hold that the owner must still have; '' = none.
+--        [5] last moment in ms of the server's time; 0 = none; read only if [3] is an id.
+--        [6] 1 = the owner must not hold the lock, in either mode.
+--        [7] tag (`covers.lua`).
 --        [8] 1 = yields to waiting writers, unless the owner holds the lock already.
 -- Reply  `nil`     held; the hold is counted, and its lease runs from now.
 --        `n`       busy: a writer's lease has n ms left; -1 = no end.
 --        `{n, 1}`  the same, and the writer is a client of Java.
 --        `-3`      the owner no longer has the hold of ARGV[4].
 --        `-5`      held back: a writer waits.
---        `-6`      the owner holds one of the halves already (only with ARGV[6]).
+--        `-6`      the owner holds the lock already (only with ARGV[6]).
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Idempotent: a repeat finds its hold counted, and at most restarts the lease. O(1), or O(holds of this owner) for a given
--- owner.
--- Same state as Redisson's read lock, plus the list of holds.
+-- Idempotent: a repeat finds its hold counted, and at most restarts the lease. O(1) if [3] is '', else O(holds of this
+-- owner). Same state as Redisson's read lock, plus the list of holds.
 
 local hash, owner, lease, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]
 if hold ~= '' then
@@ -50,7 +49,7 @@ else
       again = true
     else
       ids = holds.listed(hash, owner)
-      -- Holds whose leases have expired do not count.
+      -- If all covers of the owner have expired, its earlier holds have ended.
       if covered(tag, owner, count, 1) <= 0 then count, ids = 0, '' end
       again = holds.is_counted(ids, hold)
     end
@@ -62,17 +61,17 @@ else
   end
 end
 
--- Redis does not roll a script back. Writes that may be refused (by the access list, for example) come first or are undone.
+-- If a write is refused, the earlier ones are undone (Undo in `common/holds.lua`).
 local n = again and count or count + 1
 local own = cover(tag, owner, n)
--- Text, because passing a number to the server costs more.
+-- Usually n is 1. It is passed as text, because passing a number to the server costs more.
 if n == 1 then n = '1' end
--- An equal lease is too short: a millisecond may pass before the cover is set, and the hash must not end before the
--- cover. Reading covers takes longer, so PTTL is read again.
+-- The hash must not end before the cover. So its lease is too short even if it equals the new lease: a millisecond may
+-- pass before the cover is set. Reading covers may have taken longer, so PTTL is read again.
 if count > 0 then left = redis.call('pttl', hash) end
 local short = fresh or left <= tonumber(lease)
 local no
--- A repeat shortens no hold of this owner.
+-- A repeat finds the owner's last cover, perhaps that of another hold, and does not shorten it.
 if not again or redis.call('pttl', own) < tonumber(lease) then
   no = refused(redis.pcall('set', own, '1', 'px', lease))
   if no then return no end
@@ -85,7 +84,7 @@ end
 if not no and not again and hold ~= '' then
   no = refused(redis.pcall('hset', hash, owner .. ':holds', ids .. ',' .. hold))
 end
--- PEXPIRE runs even if a longer lease stays: replicas acknowledge this connection's last write.
+-- PEXPIRE always runs (Acknowledgement in `common/holds.lua`).
 if not no then
   no = refused(redis.pcall('pexpire', hash, short and lease or left))
 end

@@ -1,39 +1,37 @@
 -- Releases one of the owner's read holds. The last live reader frees the lock, and wakes one waiter in each client.
--- KEYS   [1] the lock's hash.   [2].. the owner's covers 1, 2, ..: one per hold of this owner that the caller knows, 16 at most.
+-- KEYS   [1] the lock's hash.   [2].. the owner's covers 1, 2, ..: one per hold of this owner that the caller knows, 16
+--        at most.
 -- ARGV   [1] owner.
---        [2] the hold to release: '', '-', '*', or ids (meanings: `common/holds.lua`).
+--        [2] the hold to release: '', '-', '*', or ids (`common/holds.lua`).
 --        [3] lease in ms for the owner's last remaining cover, if the covers end too soon for ARGV[7].
 --        [4] the holds that remain to the caller, one `,id` each; '' = unknown.
---        [5] last moment in ms of the server's time; 0 = none. After it, hold '*' is not released (`{-7, at}`), and the
---            longest lease of the owner's covers is kept.
---        [6] tag.
+--        [5] last moment in ms of the server's time; 0 = none.
+--        [6] tag (`covers.lua`, which also defines cover and live).
 --        [7] for how many ms the caller's other holds must be covered; 0 = not at all.
 --        [8] publish command.   [9] channel.
 -- Reply  `n`        n holds remain.
 --        `{-1}`     this owner has no read hold left. Others hold the lock, or this owner holds it for writing.
 --        `-n`       free; n clients on this node received the message.
 --        `{0, text}` free, but the message was refused: the server's reason.
---        `{-8, id}` nothing was done: '*' stands for the listed hold with this id. The caller must repeat the release with
---                   the id. If '*' stands for the unlisted hold, that hold is released at once.
+--        `{-8, id}` nothing was done: the caller must repeat the release with this id instead of '*'.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
 --        `nil`      nothing was released: the lock is free.
 --        `text`     held by this other owner, or by this one for writing.
 --        `{-2, n}`  the hold does not exist; the owner has n other read holds.
--- Idempotent: a repeat releases nothing, and answers nil, an owner or {-2, n}. The caller knows that it sent a repeat.
--- Exception: a repeat with hold '*' that runs before its last moment may release another unlisted hold.
--- O(holds of this owner). Of the other readers, only a sample or up to SEARCH fields of the hash are checked
--- (`lease_needed`). O(readers) only if hardly any of them is alive, once for each dead reader of this crate.
--- Same state and message as Redisson's read lock, but without the latch key that Redisson writes per unlock. Differences:
--- - If the owner also holds the lock for writing, the lease of the hash is that of the write hold, and is not shortened.
+-- Idempotent: a repeat releases nothing, and answers nil, an owner or {-2, n}. Exception: hold '*'
+-- (`common/holds.lua`). O(holds of this owner). Only some other readers are checked (`lease_needed` in `covers.lua`).
+-- O(readers) only if hardly any reader is alive; the script then removes the dead readers of this crate. Same state and
+-- message as Redisson's read lock, but without the latch key that Redisson writes per unlock. Differences:
+-- - If the owner also holds the lock for writing, the lease of the hash is that of the write hold, and is not
+--   shortened.
 -- - Otherwise the hash lasts as long as the readers that remain are covered. If the hash then ends more than 1 s sooner
 --   than before, one waiter in each client is woken. With many readers the hash may stay longer (`lease_needed`).
--- - In a command of many steps, the readers that remain are checked after the last step (`many/end.lua`). The reply is {-1}
---   even if all of them are dead and the lock is freed then.
+-- - In a command of many steps, the readers that remain are checked after the last step (`many/end.lua`). The reply is
+--   {-1} even if all of them are dead and the lock is freed then.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
--- If the owner has a list, others have acquired as this owner since the caller's acquire, or a command that shortens
--- the lease was noted. The caller's hold is then the unlisted hold.
+-- If the owner has a list, '' means the unlisted hold (`common/holds.lua`).
 if hold == '' and found[3] then hold = '-' end
 if hold ~= '' then load_holds() end
 
@@ -88,7 +86,8 @@ if mode == 'read' and not later then
   if anew then now = math.max(now, lease) end
   live, dead = lease_needed(hash, tag, fields, now, {owner = owner, count = count, left = left, anew = anew and lease})
 end
--- Redis does not roll a script back. Writes that may be refused come first or are undone.
+-- Redis does not roll a script back. If the first write is refused, nothing has changed. If a DEL is refused, the first
+-- write is undone.
 if left == 0 then
   redis.call('hdel', hash, owner, owner .. ':holds')
 else

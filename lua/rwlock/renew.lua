@@ -1,19 +1,21 @@
 -- Renews the leases of many locks, each only if its owner still holds it. Never creates a key.
--- KEYS   per lock: its hash, then the owner's first covers if they matter.
+-- KEYS   per lock: its hash, then the owner's first covers (`covers.lua`): for a reader 1 to 16; for a writer 1 if
+--        ARGV[1] is negative, else none.
 -- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = the lease may also become shorter, if the
 --            owner has no holds other than those named here. 0 = leave every lease (writers only).
 --        [2] last moment in ms of the server's time; 0 = none.
---        Then per lock: owner; the holds to renew, as for `common/renew.lua`; `write`, `read` or `keep`; tag; the number of
---            its covers in KEYS.
---        `read` = renew every cover of the owner, and the hash. `keep` = leave the covers; the hash lasts as long as they do.
--- Reply  as for `common/renew.lua`. If a cover cannot be read, the lock's entry is the server's error, not a loss.
--- Idempotent. A late copy shortens no lease. A late copy of a negative lease does nothing. One bad key does not stop the others.
--- Same as Redisson's renewal, but shortens nobody's lease. O(holds renewed), however many others read. If a lease is
--- shortened, the cost of `read_release.lua`.
+--        Then per lock: owner; the holds to renew, as for `common/renew.lua`; `write`, `read` or `keep`; tag; number of
+--            covers in KEYS.
+--        `write` = renew the hash, for a writer. `read` = renew every cover of the owner, and the hash. `keep` = leave
+--            the covers; the hash lasts as long as they do.
+-- Reply  as for `common/renew.lua`. If a cover cannot be read, the lock's entry is the server's error, not 0.
+-- Idempotent. With a negative lease, a late copy changes no lease. An error at one lock does not stop the others.
+-- Unlike Redisson's renewal, this shortens no lease of another owner. O(holds renewed), however many others read. If a
+-- lease is shortened, the cost of `read_release.lua`.
 
--- `write` and `read` return what to write for one lock, each a key and its lease; nil = not held. They write nothing,
--- because everything is read before the first write (`covers.lua`). A lease that stays is written too: replicas acknowledge
--- this connection's last write. `count`: the owner's read holds.
+-- `write` and `read` return what to write for one lock, a list of {key, lease}; nil = not held. They write nothing,
+-- because everything is read before the first write (`covers.lua`). A lease that stays is written too (Acknowledgement
+-- in `common/holds.lua`). `count`: the owner's read holds.
 local function write(hash, owner, tag, count, exactly)
   if exactly then
     return {{hash, math.max(lease, covered(tag, owner, count, math.huge))}}

@@ -1,7 +1,8 @@
--- Returns the holders in this mode, and the lease.
+-- Returns the holders in this mode, and the lock's lease.
 -- KEYS   [1] the lock's hash.
--- ARGV   [1] mode: read or write.   [2] tag.
--- Reply  `{ms, owner, count, owner, count, ..}` without dead readers. ms -2 = not held in this mode, -1 = without an end.
+-- ARGV   [1] mode: read or write.   [2] tag (`covers.lua`).
+-- Reply  `{ms, owner, count, owner, count, ..}` without dead readers. ms = the lease: -2 = not held in this mode,
+--        -1 = no end.
 -- Reads only. O(readers), because the reply names all of them.
 
 local hash, tag = KEYS[1], ARGV[2]
@@ -19,7 +20,7 @@ for i = 1, #fields, 2 do
       out[#out + 1] = count
     end
   elseif not writer then
-    -- The mode and lists of holds are not numbers.
+    -- The values of the mode and of lists are not numbers.
     local live = covered(tag, field, tonumber(count) or 0, math.huge)
     if live > 0 then
       longest_cover = math.max(longest_cover, live)

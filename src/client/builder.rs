@@ -71,10 +71,10 @@ impl Builder {
         watchdog_batch: usize,
         /// Sets how long a command may take. Defaults to 3 s.
         command_timeout: Duration,
-        /// Sets how long connecting may take. Commands sent after that have
-        /// [`command_timeout`](Self::command_timeout). Defaults to 10 s.
+        /// Sets how long connecting may take. Later commands have [`command_timeout`](Self::command_timeout). Defaults
+        /// to 10 s.
         connect_timeout: Duration,
-        /// Sets for how long, not how often, an operation is retried after temporary errors: a multiple of the sum of
+        /// Sets for how long, not how often, an operation is retried after temporary errors: this many times the sum of
         /// `command_timeout` and the longest `retry_delay`. Defaults to 4.
         retry_attempts: u32,
         /// Sets the first and longest pause between such retries. Defaults to 1 s and 2 s.
@@ -95,9 +95,9 @@ impl Builder {
         /// After a release, lets other processes that received the release message acquire first. See
         /// [`Options::take_turns`]. Defaults to true.
         take_turns: bool,
-        /// Sentinel: a renewed lease counts from the moment when most sentinels last confirmed the primary, if that was
-        /// before the renewal was sent. See [`Options::confirm_primary`]. Without Sentinel, connecting fails with
-        /// [`Error::Config`]. Defaults to false.
+        /// Sentinel: a renewed lease counts from the sending of the renewal or from the last confirmation of the
+        /// primary by most sentinels, whichever is earlier. See [`Options::confirm_primary`]. Without Sentinel,
+        /// connecting fails with [`Error::Config`]. Defaults to false.
         confirm_primary: bool,
         /// Fair locks: sets the time within which a waiter of this crate loses its place if its process dies or
         /// freezes. Defaults to 5 s.
@@ -139,9 +139,9 @@ impl Builder {
         self
     }
 
-    /// Several servers: sets how often the client asks which server has which slot, or which server is the primary. In
-    /// doubt, the client asks more often. Defaults to 5 s in clusters, and to 1 s with sentinels and replicated
-    /// servers.
+    /// Several servers: sets how often the client asks which server has which slot, or which server is the primary.
+    /// While this is in doubt, the client asks more often. Defaults to 5 s in clusters, and to 1 s with sentinels and
+    /// replicated servers.
     pub fn scan_interval(mut self, scan_interval: Duration) -> Self {
         self.options.scan_interval = scan_interval;
         self.scan_interval = Some(scan_interval);
@@ -154,7 +154,7 @@ impl Builder {
         self
     }
 
-    /// Sets the name by which servers list the connections of this client. Defaults to `distlock-` and its
+    /// Sets the name by which servers list the connections of this client. Defaults to `distlock-` and the client's
     /// [id](Client::id).
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.options.client_name = name.into();
@@ -235,7 +235,8 @@ impl Builder {
     }
 
     /// Creates a client without waiting for its server. Connections are made in the background, and the rights of the
-    /// login are not checked. For the servers of a [`RedLock`](crate::RedLock), some of which may be unreachable.
+    /// login are not checked. Use this for a [`RedLock`](crate::RedLock), because some of its servers may be
+    /// unreachable.
     ///
     /// With several servers, one server of the URL must answer, because it lists the others. With sentinels and
     /// replicated servers the primary must answer too.

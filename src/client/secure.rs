@@ -60,8 +60,8 @@ impl Builder {
         self
     }
 
-    /// Sets the TLS configuration for sentinels. Needs `rediss-sentinel://`, with which sentinels and servers all use
-    /// TLS. Defaults to [`tls`](Self::tls).
+    /// Sets the TLS configuration for sentinels. Needs `rediss-sentinel://`, where sentinels and servers all use TLS.
+    /// Defaults to [`tls`](Self::tls).
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
         self.sentinel_tls = Some(tls);
         self

@@ -11,7 +11,7 @@ use crate::topology::TopologyInfo;
 use crate::transport::Call;
 
 impl Client {
-    /// Pings every server that stores names, all at once, and returns the time of the slowest reply. For readiness
+    /// Pings every server that stores names, all at once, and returns the time of the slowest reply. Suits readiness
     /// probes.
     ///
     /// # Cost

@@ -8,20 +8,21 @@ use crate::error::{Error, Result};
 #[cfg(test)]
 mod tests;
 
-/// The longest lease that is sent: ten years. Redis itself overflows at about 292 million years.
+/// The longest lease that is sent: ten years.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The shortest lease that leaves any time to hold, because a guard counts on 1 % and 2 ms less than the lease, for
-/// drift.
+/// The shortest lease. A guard counts 1 % and 2 ms less than the lease, for clock drift, so a shorter lease would leave
+/// no time to hold the lock.
 const SHORTEST_LEASE: Duration = Duration::from_millis(3);
 
-/// The longest time that a waiter of a fair lock may be silent: Redisson's `fairLockWaitTimeout`.
+/// Upper bound of `fair_wait` and `fair_grace`: the default of Redisson's `fairLockWaitTimeout`.
 const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 
 pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
 impl Options {
-    /// Checks the options. Cuts times without an upper bound to ten years, because calculations add and multiply them.
+    /// Checks the options. Cuts times without an upper bound to ten years, so that sums and products of times do not
+    /// overflow.
     pub(crate) fn checked(mut self) -> Result<Self> {
         self.validate()?;
         for span in [
@@ -50,7 +51,6 @@ impl Options {
         Ok(())
     }
 
-    /// Refuses options that cannot work, with the reason.
     pub(crate) fn validate(&self) -> Result<()> {
         // Exhaustive, so that a new option cannot be forgotten here.
         let Self {
@@ -132,7 +132,6 @@ fn one_to(most: usize, what: &str, value: usize) -> Result<()> {
     Err(Error::config(format!("{what} is {value}: 1 to {most} are allowed")))
 }
 
-/// Checks the times of fair locks.
 fn check_fair(wait: Duration, java_wait: Duration, grace: Duration) -> Result<()> {
     at_least("the wait of fair locks", wait, SHORTEST_WATCHDOG)?;
     let why = "for so long a dead waiter holds up all others; ";
@@ -172,7 +171,7 @@ fn check_names(prefix: &str, client: &str) -> Result<()> {
 }
 
 /// Refuses leases that can never be held, and leases that Redis misinterprets. With less than a millisecond, Redis
-/// deletes the key at once. With a very long lease, the command fails after the count was written.
+/// deletes the key at once. With a very long lease, a script fails after it has written the hold count.
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if lease < SHORTEST_LEASE {
         return Err(Error::config(format!(

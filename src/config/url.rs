@@ -76,7 +76,7 @@ pub(crate) fn without_query(text: &str) -> Result<(&str, Option<u8>)> {
     Ok((rest, named))
 }
 
-/// The database from two places in the URL. If both name one, they must agree.
+/// The database from two places in the URL. If both name a database, it must be the same.
 fn one_of(one: Option<u8>, other: Option<u8>) -> Result<Option<u8>> {
     if one.is_some() && other.is_some() && one != other {
         return Err(Error::config("the URL names two databases, and they differ: name one, as /3 or as ?db=3"));

@@ -3,7 +3,7 @@
 //! 1. [`acquire`] builds a [`Request`]: owner, lease, deadline.
 //! 2. Without a wait, the request makes one attempt. With a wait, it queues in this process (`local`), or in Redis for
 //!    a fair lock (`queued`). The waiting loop is [`super::wait`].
-//! 3. `attempts` makes one attempt after another. It decides what an error or a lost reply means for the next attempt.
+//! 3. `attempts` makes one attempt after another, and decides what an error or a lost reply means for the next attempt.
 //! 4. `attempt` sends one command and reads its reply. An attempt is completed even if the caller is dropped. A result
 //!    that no caller takes is undone (`undo`).
 
@@ -39,10 +39,11 @@ struct Request {
     owner: Owner,
     /// Explicit lease, or `None` to let the watchdog renew.
     lease: Option<Duration>,
-    /// True if the caller gave no owner. The client chose one, and may replace it.
+    /// True if the caller gave no owner, so that the client may replace the owner.
     fresh: bool,
     /// True if the acquire fails when the owner holds the lock already.
     not_reentrant: bool,
+    /// True if the owner was chosen for this acquire, so that it holds nothing.
     holds_nothing: bool,
     /// Number from which the id of the hold to acquire is made ([`Engine::hold_id`]). 0 if the client has just created
     /// the owner, which then has no earlier hold.
@@ -76,8 +77,8 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         })
         .await;
     }
-    // The deadline also starts on the client's runtime. Otherwise the time in which that runtime does not run would
-    // count as waiting time, and the server would look silent.
+    // `Request::new` starts the deadline. If it ran here, a standstill of the client's runtime would count as waiting
+    // time, and the server would look silent.
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
     home.run(async move { Request::new(&engine, &protocol, how)?.carry_out().await }).await
 }
@@ -121,7 +122,6 @@ impl Request {
         })
     }
 
-    /// Runs the acquire until it succeeds, fails or reaches its deadline.
     async fn carry_out(&mut self) -> Result<Option<Grant>> {
         let name = &self.protocol.name().as_written;
         let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = self.protocol.flavour());
@@ -135,7 +135,7 @@ impl Request {
             }
         };
         let outcome = match acquiring.instrument(span).await {
-            // The attempt continues in the background, and is undone.
+            // The unanswered attempt continues in the background, and is undone.
             Err(_) if self.ran_out.load(Ordering::Relaxed) => Ok(None),
             Err(error @ Error::WrongType { .. }) => {
                 let most = self.engine.options.command_timeout;
@@ -171,7 +171,6 @@ impl Request {
                 ) => {
                     return Ok(None);
                 }
-                // An earlier hold of this owner is ending or gone. Try again.
                 Ok(Tried::Gone) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(failed) => return Err(failed.error),
             }
@@ -183,10 +182,10 @@ impl Request {
         !self.holds_nothing && !self.not_reentrant
     }
 
-    /// True if the owner already holds the lock through another acquire. For a reader, the write half counts too.
+    /// True if the owner already holds the lock through another acquire. For a reader, a hold of the write half counts
+    /// too, because a writer may read.
     fn is_in(&self) -> bool {
         let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
-        // A writer may read.
         let other = || self.protocol.other().filter(|_| self.protocol.nature().shared);
         self.others_may_wait_as_owner() && (holds(self.protocol.name()) || other().is_some_and(holds))
     }
@@ -203,7 +202,6 @@ impl Request {
         }
     }
 
-    /// Records the outcome in metrics and logs.
     fn note(&self, outcome: &Result<Option<Grant>>) {
         // A closure, so that the clock is read only if metrics or logs are enabled.
         let waited = || self.deadline.elapsed();

@@ -12,8 +12,8 @@ use crate::slim::slim;
 /// The names that listen on a channel. Never changed in place, so that a message in delivery reaches all these names.
 type Listeners = Arc<[Arc<LockName>]>;
 
-/// Listening names by channel. The mutex is held for a single read or change only, and never together with another
-/// mutex.
+/// The names that listen, by channel. The mutex is held for a single read or change only, and never together with
+/// another mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Channels(Mutex<HashMap<Bytes, Channel>>);
 
@@ -22,7 +22,6 @@ struct Channel {
     names: Listeners,
     /// True while a task subscribes to the channel, or ends its subscription.
     changing: bool,
-    /// Notified when the change is done.
     done: Arc<Notify>,
 }
 
@@ -50,7 +49,6 @@ impl Channels {
         }
     }
 
-    /// Adds a name that listens.
     pub(crate) fn add(&self, name: &Arc<LockName>) {
         let mut channels = self.0.lock();
         let Channel { names, .. } = channels.entry(name.channel.clone()).or_default();

@@ -18,8 +18,8 @@ static TIME: Script = Script::bare("engine/time", "TIME");
 const MARGIN: Duration = Duration::from_millis(50);
 
 impl Engine {
-    /// The clock of the server where a name lives now. Learn the time in a reply with [`Answered::clock`] instead:
-    /// another server may have replied.
+    /// The clock of the server where a name lives now. For the time in a reply, use [`Answered::clock`] instead,
+    /// because another server may have replied.
     ///
     /// [`Answered::clock`]: crate::topology::Answered
     pub(crate) fn clock(&self, name: &LockName) -> MemberClock {

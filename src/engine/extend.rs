@@ -27,7 +27,6 @@ pub(crate) struct Extension {
 /// Maximum number of moves of a name during one extension.
 const MOVES: u32 = 3;
 
-/// The reply to one command.
 struct Asked {
     placement: Placement,
     clock: MemberClock,
@@ -36,7 +35,7 @@ struct Asked {
     sent: Moment,
     /// Latest end of the lease that this command sets on that server.
     armed_until: Moment,
-    /// The guard's cap before the command was sent.
+    /// The guard's [`Cap`] before the command was sent.
     before: Cap,
     reply: Reply,
 }
@@ -45,7 +44,7 @@ impl Extension {
     pub(crate) async fn make(self) -> Result<()> {
         let _order = self.hold.in_order().await;
         let cut_until = Moment::from_nanos(self.hold.book().cut_until());
-        // Before that, an earlier command may still arrive and shorten the lease that this extension sets.
+        // Before `cut_until`, an earlier command may still arrive and shorten the lease that this extension sets.
         self.engine.after(cut_until).await;
         let number = {
             let book = self.hold.book();
@@ -104,21 +103,21 @@ impl Extension {
         let sent = engine.now();
         let armed = lease.max(lease_until(sent, others));
         let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
-        // Without a reply, either lease may apply. So this extension caps the guard's deadline if it may shorten the
-        // lease.
+        // Without a reply, either lease may apply. So if the new lease may be shorter, the guard's deadline is capped.
         let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
         let before = hold.book().capped(level, if shortens { cap } else { Cap::NONE });
         // Tasks that watch the guard must not count on the longer lease.
         hold.changed.notify_waiters();
-        // A negative argument sets the lease even if the current lease is longer. It is not used while the watchdog
-        // keeps the lock for another guard, because a renewal in flight may have promised that guard a longer lease.
+        // A negative argument (`cuts`) sets the lease even if the current lease is longer. It is not used while the
+        // watchdog renews the lock for another guard, because a renewal in flight may have promised that guard a longer
+        // lease.
         let now_left = lease_until(sent, all);
         let notes_cuts = hold.protocol.nature().renewal.notes_cuts;
-        // The lease on the server may be longer than known here by this much. Without numbered commands (`notes_cuts`),
-        // a late copy of the command would do harm, so such a small excess stays.
+        // The lease on the server may be longer than known here by this much. If the server does not note numbered
+        // commands (`notes_cuts`), a late copy would do harm, so a lease that is only this much longer is kept.
         let unknown = if notes_cuts { now_left / 50 + Duration::from_millis(5) } else { Duration::ZERO };
         let shorter = armed < now_left + unknown;
-        // If every hold has its own lease, the lock's lease may be longer than all of them.
+        // If every hold has its own lease, the lock's lease may be longer than the leases of all holds.
         let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
         let armed_until = sent + armed;
         let (armed, holds) = if cuts {

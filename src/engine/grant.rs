@@ -17,7 +17,7 @@ use crate::world::Moment;
 
 impl Grant {
     /// Completes when the hold has ended, or when only `early` of its lease is left. While the client's runtime runs,
-    /// the watcher is woken after a suspend. It also reads the clock at least every `look`.
+    /// the watcher is woken after a suspend (`suspend.rs`). It also reads the clock at least every `look`.
     pub(crate) fn watch(
         &self,
         early: impl Fn(Duration) -> Duration + Send + 'static,
@@ -61,8 +61,8 @@ impl Grant {
         self.hold.lost(end.unwrap_or(End::Expired))
     }
 
-    /// Extends the lease. Once started, the extension continues even if the future is dropped. Afterwards the caller
-    /// must check whether the lock is still held.
+    /// Extends the lease. Once started, the extension continues even if the future is dropped. After the extension, the
+    /// caller must check whether the lock is still held.
     pub(crate) fn extend(&self, lease: Duration) -> Result<impl Future<Output = Result<()>> + Send + 'static> {
         check_lease(lease)?;
         if self.until().is_none() {
@@ -102,7 +102,6 @@ impl Grant {
         }
         match release::unlock(self).await {
             Ok(_) => {}
-            // The release continues in the background.
             Err(Error::ReleasePending { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! An owner's entry in the table of holds, and a guard's share in it.
+//! An owner's entry in the table of holds, and a guard's share in that entry.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ pub(crate) type Key = (Arc<LockName>, Owner);
 
 pub(crate) type Holds = Table<Key, Hold, ReadyHash>;
 
-/// The table's entry for one owner and one lock: all holds of that owner, in one book.
+/// The table's entry for one owner and one lock: all holds of that owner, in one book (`ledger.rs`).
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) protocol: Arc<dyn Protocol>,
@@ -35,7 +35,7 @@ pub(crate) struct Hold {
     waiting: AtomicUsize,
     /// The owner's message channel. Set if the owner may be reused for another acquire.
     pub(crate) inbox: OnceLock<Arc<LockName>>,
-    /// The section's fencing token; 0 if the lock is not fenced.
+    /// The fencing token, which all holds in the book share; 0 if the lock is not fenced.
     token: AtomicU64,
 }
 
@@ -55,7 +55,7 @@ impl Drop for Order {
     }
 }
 
-/// Counts a task while it waits.
+/// Counts a task in [`Hold::waiting`] while the task waits.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -108,7 +108,7 @@ impl Hold {
         Order { hold: Arc::clone(self), taken: taken.is_ok() }
     }
 
-    /// Takes the order if it is free and no task waits for it.
+    /// Takes the order if the order is free and no task waits for it.
     pub(crate) fn in_order_now(self: &Arc<Self>) -> Option<Order> {
         self.order.try_acquire().ok()?.forget();
         Some(Order { hold: Arc::clone(self), taken: true })
@@ -161,14 +161,14 @@ impl Entry for Hold {
 }
 
 /// A hold that is about to be acquired or cleaned up. If its owner may be used again, the entry stays in the table
-/// while the target lives. So all commands for that owner share one order, whatever task sends them.
+/// while the target lives. So all tasks share one order for the owner's commands.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
     /// Number of the hold; 0 if it is not listed in Redis.
     pub(crate) number: u64,
-    /// Registration of a waiter in a queue in Redis.
+    /// The waiter's registration in a queue in Redis (`lua/fair/queue.lua`), or empty.
     pub(crate) nonce: Bytes,
     reserved: bool,
 }
@@ -179,7 +179,7 @@ impl Target {
         Self::fresh_by(engine, hold, 0, Bytes::new())
     }
 
-    /// Like `fresh`, for a waiter that a queue registers by this nonce.
+    /// Like `fresh`, for a waiter with this nonce in a queue in Redis.
     pub(crate) fn fresh_by(engine: &Arc<Engine>, hold: Arc<Hold>, number: u64, nonce: Bytes) -> Arc<Self> {
         Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: false })
     }
@@ -201,7 +201,7 @@ impl Target {
             if doubted {
                 book.doubt(*number);
             }
-            // Earlier watched guards of this owner share this lease, so for them the acquire is a renewal.
+            // Guards of this owner that the watchdog renews share this lease, so for them the acquire is a renewal.
             let renewed = book.is_watched() && lease.is_none();
             let until =
                 if renewed { until.min(valid_until(engine.counted(sent), engine.options.watchdog)) } else { until };
@@ -234,11 +234,11 @@ impl Drop for Target {
 pub(crate) struct Grant {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
-    /// The guard's level in the book.
+    /// The guard's line (`Level`) in the book.
     pub(crate) level: u32,
     /// When this guard acquired its share.
     pub(crate) since: Moment,
-    /// The section's fencing token, if the lock is fenced.
+    /// The fencing token, if the lock is fenced.
     pub(crate) token: Option<u64>,
     armed: bool,
 }

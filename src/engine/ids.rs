@@ -14,7 +14,6 @@ impl Engine {
         self.owners.fresh()
     }
 
-    /// A new owner for a group lock.
     pub(crate) fn group_owner(&self) -> Owner {
         self.group_owners.get_or_init(|| Owners::new(&client_id(&**self.topology.world()))).fresh()
     }

@@ -1,7 +1,8 @@
-//! The book of a hold: which guards rely on the hold, until when, and whether the watchdog renews it.
+//! The book of one owner's holds of one lock: which guards rely on the holds, and until when. A guard without an
+//! explicit lease is *watched*: the watchdog renews its lease.
 //!
-//! Pure bookkeeping without I/O or tasks; `models/` also builds this code over loom. Times are nanoseconds of `World`'s
-//! clock.
+//! Pure bookkeeping without I/O or tasks; `models/` runs it under loom. Times are nanoseconds of the local clock
+//! (`World`).
 //!
 //! ```text
 //! reserved ─► open ─► (re-entered, extended, renewed)* ─► idle ─► closed
@@ -38,14 +39,14 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug)]
 struct Level {
     id: u32,
-    /// Number of the hold on the server; 0 if it is not listed there.
+    /// Number of the hold (see `ids.rs`); 0 if Redis does not list the hold.
     hold: u64,
-    /// Explicit lease, or `None` if the watchdog renews.
+    /// Length of an explicit lease; `None` for a watched guard.
     lease: Option<u64>,
-    /// End of an explicit lease. For watched levels, the book's `watched` counts instead.
+    /// End of an explicit lease. For watched guards, the book's `watched` counts instead.
     until: u64,
-    /// Upper bound on the guard's deadline. Set while a command that may shorten the lease is in flight or unanswered.
-    /// Also set for a guard that had expired when another guard restarted the watchdog's lease.
+    /// Set while a command that may shorten the lease is in flight or unanswered. Also set for a guard that had expired
+    /// when another guard restarted the watchdog's lease.
     cap: Cap,
 }
 
@@ -61,7 +62,6 @@ impl Cap {
     pub(crate) const NONE: Self = Self { until: u64::MAX, lease: u64::MAX };
 }
 
-/// One owner's holds of one lock, with their guards, leases and ends.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     levels: Vec<Level>,
@@ -84,8 +84,8 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// Adds a guard at `now` for hold number `hold`, granted by a command sent at `sent`. `lease`: `None` if the
-    /// watchdog renews.
+    /// Adds a guard at `now` for hold number `hold`, granted by a command sent at `sent`. `until`: the guard's
+    /// deadline.
     pub(crate) fn open(&mut self, now: u64, hold: u64, lease: Option<u64>, sent: u64, until: u64) -> u32 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
@@ -179,7 +179,7 @@ impl Book {
         self.levels.iter().find(|level| level.id == id)?.lease
     }
 
-    /// The latest deadline promised to any guard. Ignores caps, because the server may keep the lock until then.
+    /// The latest deadline promised to any guard. Caps are ignored, because the server may keep the lock for longer.
     pub(crate) fn until_all(&self) -> u64 {
         self.latest(|_| true)
     }
@@ -194,7 +194,8 @@ impl Book {
         self.levels.iter().filter(|level| counts(level)).map(until).max().unwrap_or(0)
     }
 
-    /// Length of the watchdog's last confirmed lease. Shorter than the usual watchdog lease if the lock was passed on.
+    /// Length of the watchdog's last confirmed lease. Shorter than the option `watchdog` if the server passed the lock
+    /// on with a short first lease (`queue.rs`).
     pub(crate) fn watched_for(&self) -> u64 {
         self.watched.saturating_sub(self.renewed)
     }
@@ -215,14 +216,12 @@ impl Book {
         !self.levels.is_empty()
     }
 
-    /// Ends the holds in this list that guards rely on, and returns their numbers. Guards of other holds are not
-    /// affected.
+    /// Ends the holds in this list that guards rely on, and returns their numbers.
     pub(crate) fn lose(&mut self, end: End, holds: &[u64]) -> Vec<u64> {
         self.lose_levels(end, |_, level| holds.contains(&level.hold))
     }
 
-    /// Ends watched holds whose guards have expired by the clock, and returns their numbers. Guards with longer
-    /// explicit leases are not affected.
+    /// Ends watched holds whose guards have expired by the clock, and returns their numbers.
     pub(crate) fn lose_over(&mut self, now: u64) -> Vec<u64> {
         self.lose_levels(End::Expired, |watched, level| level.lease.is_none() && watched.min(level.cap.until) <= now)
     }
@@ -241,9 +240,9 @@ impl Book {
         holds
     }
 
-    /// Ends the hold like [`Book::finish`]: the server reported, in reply to a command of `tenure`, that the owner does
-    /// not hold the lock. A reply about an earlier tenure is ignored. During a hand-off no guard exists to notify, so
-    /// the report is kept for [`Book::is_refuted`].
+    /// The server reported, in reply to a command of `tenure`, that the owner does not hold the lock. Ends the hold
+    /// like [`Book::finish`], unless the tenure has changed since. Without a guard, as during a hand-off, the report is
+    /// only kept for [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
         if self.tenure == tenure {
             self.refuted_idle();
@@ -251,7 +250,7 @@ impl Book {
         self.tenure == tenure && !self.is_idle() && self.finish(End::Gone)
     }
 
-    /// [`Book::refuted`] for a hold without a guard. A hold with a guard is not changed.
+    /// Keeps the report that the owner does not hold the lock, if no guard relies on the hold.
     pub(crate) fn refuted_idle(&mut self) {
         if self.is_idle() {
             self.refuted = Some(self.tenure);

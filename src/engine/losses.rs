@@ -1,4 +1,5 @@
-//! Ends holds that their guards did not release: updates the book, the guards and the server.
+//! Ends holds that their guards did not release: updates the book, notifies the guards, and releases the holds in
+//! Redis.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Engine {
                 book.refuted_idle();
             }
             if !lost.is_empty() && book.is_idle() && book.count() as usize == lost.len() {
-                // No other holds are left in the book.
+                // The book has no other holds, so it ends as a whole.
                 let _ = book.finish(end);
             }
             (lost, book.tenure())
@@ -66,7 +67,8 @@ impl Engine {
         count
     }
 
-    /// Ends holds that a release by owner has removed, and that guards of this client may rely on.
+    /// Ends holds that a release by owner (`release/by_owner.rs`) has removed, although guards of this client may rely
+    /// on them.
     pub(crate) fn released_elsewhere(
         self: &Arc<Self>,
         protocol: &Arc<dyn Protocol>,

@@ -1,4 +1,5 @@
-//! Metrics through the `metrics` facade, or nothing without that feature. `docs/observability.md` lists the names.
+//! Metrics through the `metrics` facade. Without the feature, these functions do nothing. Names:
+//! `docs/observability.md`.
 
 use std::time::Duration;
 

@@ -1,19 +1,19 @@
 //! The machinery that all flavours share. The engine depends on no particular flavour.
 //!
 //! [`Engine`] owns the parts of one client: the topology, the waiters ([`registry`]), the holds ([`hold`], [`ledger`]),
-//! the reaper, and three background tasks. The tasks refresh queue entries ([`queue`]), renew leases ([`renewal`]) and
-//! detect suspends ([`suspend`]).
+//! the reaper (`runtime/reaper.rs`), and three background tasks. The tasks refresh queue entries ([`queue`]), renew
+//! leases ([`renewal`]) and detect suspends ([`suspend`]).
 //!
 //! # Lock order
 //!
 //! A task that holds one of these locks may take only locks further down this list. Only the async locks 2 and 3 are
 //! held across awaits.
 //!
-//! 1. The table of a striped lock's local queues (`LocalQueues`), then the `waiting` lock of a queue. No other lock of
-//!    this list is taken under these two.
+//! 1. `LocalQueues` in `striped/local.rs`, then the `waiting` lock of one of its queues. No other lock of this list is
+//!    taken under these two.
 //! 2. The right to change a channel's subscription ([`channels::Change`]), held until the server has answered.
-//! 3. The order of an owner's commands ([`hold::Order`]). Under a registry's lock, a hand-over takes the order only if
-//!    it is free.
+//! 3. The order of an owner's commands ([`hold::Order`]). A hand-over holds lock 7 already, so it takes the order only
+//!    if the order is free.
 //! 4. `EndState` in `runtime/home.rs`, which delays the end of the client's runtime. Held while another executor polls
 //!    work that began on that runtime.
 //! 5. `Queues::entries`
@@ -21,14 +21,15 @@
 //! 7. A table of the registry (`Registry::shards`)
 //! 8. `Seat::state`
 //! 9. A shard of the table of holds
-//! 10. The book of a hold (`Hold::book`). Group guards read books under a lock of their own (`Held::inside`).
+//! 10. The book of a hold (`Hold::book`). Group guards read books under a lock of their own (`inside` in
+//!     `guard/group.rs`).
 //!
 //! These locks are taken alone: `Queues::after`, the table in `Channels`, `Spares`, `Kick`, a RedLock's `known`,
 //! `WARNED` in `guard/unused.rs`, and locks inside of `transport/`. The topology has lock orders of its own
 //! (`topology/cluster.rs`, `topology/primary.rs`), and takes no lock of the engine under them.
 //!
 //! No waker of a caller's task is called under any of these locks except 4, because an executor may poll the task at
-//! once. The registry keeps its notifications until its locks are released ([`registry::Wakes`]).
+//! once. The registry sends its notifications after its locks are released ([`registry::Wakes`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -88,7 +89,6 @@ pub(crate) use shutdown::Handle;
 
 static TYPE: Script = Script::bare("engine/type", "TYPE");
 
-/// Number of shards of the table of holds.
 const SHARDS: usize = 16;
 
 /// The machinery of one client.
@@ -104,15 +104,15 @@ pub(crate) struct Engine {
     pub(crate) undos: Arc<Admission>,
     pub(crate) holds: Holds,
     pub(crate) reaper: Reaper,
-    /// The client's uuid. Its version is 8 and Java's is 4, so that scripts can tell our owners from Java's.
+    /// The client's uuid. Its version is 8 and Redisson's is 4, so that scripts can tell their owners apart.
     pub(crate) id: Arc<str>,
     /// Prefix of the ids of this client's holds.
     id_prefix: Box<str>,
     owners: Owners,
-    /// Owners of group locks (multi, RedLock) led by this client. They have a client id of their own, because other
-    /// clients may hold members under the same owner. Created on first use.
+    /// Owners of group locks (multi, RedLock) whose first lock is this client's. Their client id differs from `id`,
+    /// because other clients' locks in the group have the same owner.
     group_owners: OnceLock<Owners>,
-    /// Number of the last hold that [`Engine::hold_number`] has numbered.
+    /// The last number that [`Engine::hold_number`] returned, or 0.
     taken: AtomicU64,
     /// Rate limit for warnings about a lasting fault.
     pub(crate) warnings: Repeated,
@@ -124,7 +124,7 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     /// Set to true when a shutdown stops waiting for guards. Ends the background tasks.
     ended: watch::Sender<bool>,
-    /// Notified when a guard leaves the book while the client closes.
+    /// Notified when a guard leaves its book ([`ledger`]) while the client closes.
     left: Notify,
 }
 
@@ -142,7 +142,6 @@ impl Engine {
         Self::start_as(id, options, server)
     }
 
-    /// Like `start`, with the given client id.
     pub(crate) fn start_as(id: String, options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
         let (world, reaper) = (server.world(), Reaper::start());
         let server = if options.coalesce { Coalesced::over(server, &options, reaper.clone()) } else { server };
@@ -223,7 +222,8 @@ impl Engine {
             Some(Ok(Reply::Text(found))) => Some(String::from_utf8_lossy(found)),
             _ => None,
         };
-        // No type to add: another key of the lock has the wrong type, or the key is gone by now.
+        // If this key has the expected type, the error is about another key of the lock. `none`: the key is gone by
+        // now.
         let found = found.filter(|found| found != expected && found != "none");
         Error::WrongType { name: named, message, found: found.map(Arc::from) }
     }
@@ -235,7 +235,7 @@ impl Engine {
             return;
         }
         let left = moment.since(self.now());
-        // A timer of zero takes a millisecond, and other commands would overtake this one.
+        // Even a timer of zero takes a millisecond, in which other commands would overtake this command.
         if !left.is_zero() {
             tokio::time::sleep(left).await;
         }
@@ -253,8 +253,8 @@ impl Engine {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Start of a lease that a command sent at `sent` has extended: `sent`, or with `confirm_primary` the last
-    /// confirmation of the primary if that is earlier.
+    /// The moment from which a renewed lease counts: `sent`, when the command was sent. With `confirm_primary`, it is
+    /// the last confirmation of the primary, if that was earlier.
     pub(crate) fn counted(&self, sent: Moment) -> Moment {
         self.topology.confirmed().map_or(sent, |confirmed| confirmed.min(sent))
     }
@@ -273,8 +273,8 @@ impl Engine {
         once.saturating_mul(self.options.retry_attempts)
     }
 
-    /// The pause before a retry. Doubles with each failure up to the longest `retry_delay`; half of the pause is
-    /// random. The first pause is a tenth of that.
+    /// The pause before a retry: [`wait::pause`] with the option `retry_delay`, and a tenth of that before the first
+    /// retry.
     pub(crate) fn pause(&self, failures: u32) -> Duration {
         let pause = wait::pause(&**self.topology.world(), self.options.retry_delay, failures);
         if failures == 0 { pause / 10 } else { pause }

@@ -25,16 +25,17 @@ use crate::names::LockName;
 use crate::owner::Owner;
 use crate::transport::{Arg, Call};
 
-/// Names the hold of an owner that a command is about. A release removes only the hold that its acquire created, so a
-/// repeat or a late copy of the release changes nothing. The scripts' side is in `lua/common/holds.lua`.
+/// Names the hold that a command is about. A release removes only the hold that it names, so a repeat or a late copy of
+/// the release changes nothing. The scripts' side is in `lua/common/holds.lua`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldId {
     /// The only hold that this owner will ever have. No other task or client can act as this owner.
     Only,
-    /// The hold that is not listed in Redis: the first hold of an owner that became known afterwards.
+    /// The hold that is not listed in Redis: the first hold of an owner that became known after its acquire
+    /// (`Owner::is_known`).
     Unlisted,
-    /// Any hold: one that lost its guard, else the unlisted hold, else the newest hold. For a listed hold, the script
-    /// only returns the id. A second command releases the hold by id, so a late copy releases no other hold.
+    /// Any hold: first a hold without a guard, else the unlisted hold, else the newest hold. For a listed hold, the
+    /// script only returns the id. A second command releases the hold by id, so a late copy releases no other hold.
     Any,
     /// The hold that its acquire listed under this id.
     Listed(Bytes),
@@ -58,7 +59,7 @@ pub(crate) struct Nature {
     pub(crate) flavour: &'static str,
     /// True if many owners may hold the lock at once.
     pub(crate) shared: bool,
-    /// True if a waiter sets a mark in Redis. Its acquire or its undo removes the mark.
+    /// True if a waiter leaves a mark in Redis, which shows that it waits. Its acquire or its undo removes the mark.
     pub(crate) marks: bool,
     /// True if the owner may re-enter. If so, holds of known owners are listed in Redis.
     pub(crate) reentrant: bool,
@@ -95,7 +96,7 @@ impl Nature {
     }
 }
 
-/// The part of a protocol that only locks with two halves have.
+/// The part of a protocol that only read-write locks have. Their two halves are the read lock and the write lock.
 pub(crate) trait Halves {
     /// The name of the other half. A release of this half wakes the waiters of the other half too.
     fn other(&self) -> &Arc<LockName>;
@@ -115,14 +116,13 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
 
     fn acquire(&self, ask: &Ask<'_>) -> Call;
 
-    /// Releases one hold. Also removes a waiter's queue entry or mark ([`Giving::waiter`]).
+    /// Releases one hold. If [`Giving::waiter`] is set, also removes the waiter's queue entry or mark.
     fn release(&self, giving: &Giving<'_>) -> Call;
 
     /// Frees the lock, whichever owner holds it. No effect after `last_ms` of the server's time. `publish`: the command
     /// that sends messages.
     fn force(&self, last_ms: i64, publish: Bytes) -> Call;
 
-    /// Queries who holds the lock.
     fn state(&self) -> Call;
 
     /// The queue in Redis, if the flavour keeps one.
@@ -130,7 +130,6 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
         None
     }
 
-    /// The part for a lock with two halves.
     fn halves(&self) -> Option<&dyn Halves> {
         None
     }

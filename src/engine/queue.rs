@@ -1,9 +1,9 @@
 //! Queue entries in Redis, which are refreshed while their waiters live.
 //!
-//! 1. Once every *beat*, one command refreshes the entries of many waiters. The entry of a dead process expires within
-//!    seconds. A live waiter keeps its entry for its whole wait.
-//! 2. If a lock is free, the same command serves the head of its queue. This covers locks whose holders died, and locks
-//!    that were passed on to a waiter that did not take them.
+//! 1. At every *beat* (`Options::beat`: at most 1 s), one command refreshes the entries of many waiters. The entry of a
+//!    dead process expires within seconds. A live waiter keeps its entry for its whole wait.
+//! 2. If a lock is free, the same command *serves* its queue: it passes the lock on to the head, or notifies the head.
+//!    This covers locks whose holders died, and locks that were passed on to a waiter that did not take them.
 //!
 //! ```text
 //! joined ─► confirmed every beat ─► passed on (by a message with its nonce, or a refresh says so) ─► held
@@ -11,7 +11,7 @@
 //!             ╰─ given up: removed by the undo, which is retried
 //! ```
 //!
-//! `tests/fair_model` compares each step with a model.
+//! *Fresh*: the client chose the owner. `tests/fair_model` compares each step with a model.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::hash::ReadyHash;
 use crate::names::LockName;
 use crate::world::Moment;
 
-/// The place of one waiter in a queue in Redis.
+/// A waiter's place in a queue in Redis.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     target: Arc<Target>,
@@ -97,10 +97,10 @@ struct Due {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     entries: Mutex<HashMap<Key, Arc<QueueEntry>, ReadyHash>>,
-    /// Waiters that set a mark in Redis and have no queue entry.
+    /// Waiters that set a mark in Redis (`Nature::marks`) and have no queue entry.
     marked: Mutex<HashMap<Key, Arc<Target>, ReadyHash>>,
-    /// Locks that this client passed on, or whose head it notified. Each with the time to check that the head took the
-    /// lock.
+    /// Locks to check: either this client served the lock's queue and checks that the head took the lock, or the lock's
+    /// lease ends soon.
     after: Mutex<HashMap<Arc<LockName>, Due, ReadyHash>>,
     /// True if locks were passed on to this client since the last beat.
     passed: AtomicBool,
@@ -134,7 +134,6 @@ impl Queues {
         Some(Arc::clone(&entry.inbox))
     }
 
-    /// Notes that a waiter has set a mark.
     pub(crate) fn mark(&self, target: &Arc<Target>) {
         self.marked.lock().insert(target.hold.key(), Arc::clone(target));
     }
@@ -153,7 +152,6 @@ impl Queues {
         self.marked.lock().get(&target.hold.key()).is_some_and(|found| !Arc::ptr_eq(found, target))
     }
 
-    /// The targets of all waiters with a queue entry or a mark.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
         let entries = self.entries.lock();
         let marked = self.marked.lock();
@@ -199,7 +197,6 @@ impl Queues {
         next
     }
 
-    /// Takes the locks to check now.
     fn due(&self, now: Moment) -> Vec<Arc<dyn Protocol>> {
         let mut after = self.after.lock();
         let mut due = Vec::new();

@@ -1,4 +1,4 @@
-//! The release of a guard: from the book to the server and back.
+//! The release of a guard: from the book (`engine/ledger.rs`) to the server and back.
 //!
 //! [`unlock`] and [`in_background`] take the same steps, in [`GuardRelease`]:
 //!
@@ -77,14 +77,13 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     let (mut in_time, mut roaming) = (std::pin::pin!(in_time), engine.home().roaming());
     std::future::poll_fn(|context| {
         let polled = roaming.poll(in_time.as_mut(), context);
-        // The first poll has registered the release as in flight, so this mark is not needed any more.
+        // The first poll has registered the release as in flight, so `under_way` is not needed any more.
         under_way = None;
         polled
     })
     .await
 }
 
-/// The error of a release that continues in the background.
 fn pending(hold: &Hold, why: Error) -> Error {
     Error::ReleasePending { name: Arc::clone(&hold.name().as_written), why: Arc::new(why) }
 }
@@ -97,7 +96,7 @@ fn unanswered(engine: &Engine, hold: &Hold) -> Error {
     }
 }
 
-/// The latest of `over` and the lease ends of the owed holds.
+/// The latest of `over` and the lease ends of the holds in [`Plan::owed`].
 fn latest(over: Moment, owed: &[(u64, u64)]) -> Moment {
     owed.iter().fold(over, |latest, (_, over)| latest.max(Moment::from_nanos(*over)))
 }
@@ -126,6 +125,7 @@ struct GuardRelease {
     /// When the guard acquired the hold.
     since: Moment,
     number: u64,
+    /// See [`Book::tenure`](super::ledger::Book::tenure).
     tenure: u32,
 }
 
@@ -164,7 +164,7 @@ impl GuardRelease {
             let watched = lease.is_none();
             let margin = drift_margin(Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog))));
             let in_server = Moment::from_nanos(book.until_in_server());
-            // A renewal in flight may extend a watched lease.
+            // If the watchdog renews the lease, a renewal in flight may still extend it.
             let renewed = harmless_from(now, engine.options.command_timeout) + engine.options.watchdog;
             let over = if watched { in_server.max(renewed) } else { in_server } + margin;
             let end = book.end_of(level);
@@ -175,7 +175,7 @@ impl GuardRelease {
         };
         engine.guard_left();
         if !release.was_held && release.end.is_none() {
-            // First sign that the lease has ended.
+            // Nothing has reported before that the lease has ended.
             engine.report_loss(hold, End::Expired, 1);
         }
         super::metrics::held(hold.protocol.flavour(), now.since(since));
@@ -193,12 +193,12 @@ impl GuardRelease {
         if !self.was_held || hold.owner.is_known() {
             return None;
         }
-        // No hand-over while a command of this owner is in flight: that command may shorten the lease.
+        // There is no hand-over while a command of this owner is in flight: the command may shorten the lease.
         let _order = hold.in_order_now()?;
         let mut book = hold.book();
         let spare = engine.options.watchdog / 3;
-        // No hand-over if the hold has ended or is in doubt, if its lease may be shortened, or if another guard relies
-        // on it. The last condition leaves the next holder time to use the lock.
+        // There is no hand-over if the hold has ended or is in doubt, if its lease may be shortened or is too short for
+        // the next holder, or if another guard relies on the hold.
         if book.end().is_some()
             || book.is_refuted()
             || book.doubted()
@@ -259,9 +259,9 @@ impl GuardRelease {
                 return Err(if is_pending { pending(hold, error) } else { error });
             }
         };
-        // The remaining holds' new lease counts only if this release was never in doubt, and no earlier command can
-        // shorten the lease. In the strict modes the new lease never counts, because replicas do not acknowledge a
-        // release.
+        // Guards count on the new lease of the remaining holds only if this release was never in doubt, and no earlier
+        // command can shorten the lease. In the strict modes guards never count on it, because replicas do not
+        // acknowledge a release.
         let is_counted = !hold.protocol.nature().leases_apart && !engine.options.acks.is_strict();
         let rearms = is_counted && !doubted && sent.as_nanos() >= cut_until;
         let released = self.book_answer(Answered { release, sent, rearms, clean: !acquire_doubted && !doubted })?;
@@ -269,7 +269,6 @@ impl GuardRelease {
         Ok(released)
     }
 
-    /// Runs the whole release in the background.
     fn finish(self) {
         let reaper = self.engine.reaper.clone();
         reaper.finish_retrying(move || {

@@ -1,13 +1,14 @@
-//! The renewal scheduler: renews the leases of watched holds in batches, which are sent in parallel.
+//! The renewal scheduler: renews the leases of watched holds (holds without an explicit lease) in batches, which are
+//! sent in parallel.
 //!
 //! Each server has its own rounds, so a server that is down does not delay the others:
 //!
-//! 1. A *regular* round runs every third of the watchdog. A round also starts at once after a reconnect or a slot move.
-//! 2. If renewals fail, retry rounds follow every tenth of the period, until the leases end.
-//! 3. One bad entry of a batch never stops the others.
+//! 1. A *regular* round runs once per period, a third of the option `watchdog`. A round also starts at once after a
+//!    reconnect or a slot move.
+//! 2. If renewals fail, retry rounds follow every tenth of a period, until the leases end.
+//! 3. One bad entry of a batch does not stop the others.
 //!
-//! [`plan`] decides which holds are due and which of them share a command. [`send`] sends the commands. [`settle`]
-//! books each outcome.
+//! [`plan`] divides the holds into commands, [`send`] sends them, and [`settle`] records each outcome.
 //!
 //! Holds with an explicit lease are usually not renewed. After a reconnect, a promotion or a slot move the server may
 //! lack such holds, so they are *confirmed*: the same scripts run with a lease of 0, which leaves the lease unchanged.
@@ -89,7 +90,7 @@ impl Kick {
         self.notify.notify_one();
     }
 
-    /// Waits for requests and takes them, not before `not_before`.
+    /// Waits for requests, and takes them at `not_before` or later.
     async fn kicked(&self, not_before: Instant) -> Kicked {
         loop {
             let notified = self.notify.notified();
@@ -106,8 +107,8 @@ impl Kick {
     }
 }
 
-/// Requests within this time after the last round are answered by one round, because each round searches all holds.
-/// Slots often move one after another.
+/// Shortest time between two takings of requests. Requests in between share a round, because each round searches all
+/// holds. Slots often move one after another.
 const QUIET: Duration = Duration::from_millis(10);
 
 /// Schedule of one server's rounds.
@@ -120,7 +121,7 @@ struct Rounds {
     retry: Option<Instant>,
     is_busy: bool,
     is_kicked: bool,
-    /// Time (ns of the local clock) since which this server's holds wait for a successful confirmation.
+    /// Since when this server's holds wait for a successful confirmation, in ns of the local clock.
     unconfirmed: Option<u64>,
 }
 
@@ -254,7 +255,6 @@ fn begin_rounds(
     }
 }
 
-/// Starts a round for these holds at one server.
 fn begin(engine: &Arc<Engine>, member: MemberId, part: Part, which: Which, of_slots: bool) -> BoxFuture<'static, Done> {
     let (engine, began) = (Arc::clone(engine), engine.now().as_nanos());
     Box::pin(async move { Done { member, of_slots, began, round: send::renew(&engine, part, which).await } })
@@ -266,7 +266,6 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     at_once(parts.map(|part| send::renew(engine, part, which))).await
 }
 
-/// Runs parts of a round in parallel.
 async fn at_once(parts: impl Iterator<Item: Future<Output = Round>>) -> Round {
     let mut parts: FuturesUnordered<_> = parts.collect();
     let mut round = Round::default();
@@ -276,7 +275,6 @@ async fn at_once(parts: impl Iterator<Item: Future<Output = Round>>) -> Round {
     round
 }
 
-/// The holds of a round, by server.
 fn collect(engine: &Engine, which: Which, is_meant: impl Fn(&Hold, Placement) -> bool) -> BTreeMap<MemberId, Part> {
     let now = engine.now();
     let mut parts: BTreeMap<MemberId, Part> = BTreeMap::new();

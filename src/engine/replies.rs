@@ -15,7 +15,7 @@ pub(crate) fn is_held(reply: &Reply) -> bool {
     matches!(reply, Reply::Nil | Reply::Int(PASSED))
 }
 
-/// [`is_held`] for sections with fencing tokens.
+/// [`is_held`] for locks with fencing tokens.
 pub(crate) fn is_held_with_token(reply: &Reply) -> bool {
     matches!(reply, Reply::List(parts) if parts.len() == 1)
 }
@@ -182,7 +182,7 @@ impl dyn Protocol {
     }
 }
 
-/// A section's fencing token, at least 1.
+/// A fencing token, at least 1.
 pub(crate) fn token_of(reply: &Reply) -> Option<u64> {
     let token = match reply {
         Reply::Int(token) => u64::try_from(*token).ok(),

@@ -1,4 +1,4 @@
-//! The end of a client: by a call, or when its last [`Handle`] is dropped.
+//! The end of a client: by a call, or when the last reference to its [`Handle`] is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,7 +81,7 @@ impl Engine {
                 engine.lose(&hold, End::Closed);
             }
             let until = until.max(engine.now() + engine.options.command_timeout);
-            // This job must not be counted by the reaper that it drains.
+            // `drained` waits for all counted jobs, so this job is started as `uncounted`.
             let drained = tokio::time::timeout(until.since(engine.now()), engine.reaper.drained()).await.is_ok();
             let left = until.since(engine.now()).max(Duration::from_millis(100));
             engine.topology.close(left).await;

@@ -43,14 +43,12 @@ pub(crate) struct Kind {
     pub(crate) announces: bool,
 }
 
-/// The protocol of such a lock.
 #[derive(Debug)]
 pub(crate) struct Simple {
     name: Arc<LockName>,
     kind: &'static Kind,
     /// The key of the last fencing token.
     counter: Option<Bytes>,
-    /// True if a new token is at least the server's time in ms.
     by_time: bool,
     /// Pauses between the attempts of a waiter that gets no message.
     backoff: Option<Backoff>,

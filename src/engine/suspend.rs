@@ -1,9 +1,9 @@
-//! Detects suspends of the machine. During a suspend, the clock of deadlines keeps running and timers stop. So every
-//! timer fires late by the length of the suspend.
+//! Detects suspends of the machine. During a suspend, the clock of deadlines (`Moment`) keeps running, but the clock of
+//! timers (`Instant`) stops. So every timer fires late by the length of the suspend.
 //!
-//! One task per client compares both clocks once a second. If the clocks have diverged, the task wakes all guards and
-//! waiters, which read the clock of deadlines again. Without this task, each of perhaps a hundred thousand guards would
-//! have to wake once a second.
+//! One task per client compares the two clocks once a second. If the clocks have diverged, the task wakes all guards
+//! and waiters, which read the clock of deadlines again. Without this task, each of perhaps a hundred thousand guards
+//! would have to wake once a second.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -101,7 +101,7 @@ mod tests {
         assert!(!clocks.have_diverged(at(1_000, 1_000)));
         assert!(clocks.have_diverged(at(2_100, 2_000)) && !clocks.have_diverged(at(3_100, 3_000)));
         assert!(!clocks.have_diverged(at(4_110, 4_000)) && clocks.have_diverged(at(5_121, 5_000)));
-        // Timers may be ahead, for example in a test. Later differences count from there.
+        // Timers may be ahead, for example in a test. Later differences are measured from that state.
         assert!(!clocks.have_diverged(at(5_121, 60_000)) && !clocks.have_diverged(at(6_121, 61_000)));
         assert!(clocks.have_diverged(at(7_142, 62_000)));
     }

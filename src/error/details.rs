@@ -30,8 +30,8 @@ pub enum Deadlock {
     /// The owner holds the read lock and asked for the write lock. Release the read hold first, or acquire the write
     /// lock from the start and [downgrade](crate::Guard::downgrade).
     Upgrade,
-    /// The owner holds the lock already, and the acquire [refuses re-entry](crate::Acquire::not_reentrant), or the lock
-    /// is a [plain lock](mod@crate::plain), which never allows re-entry.
+    /// The owner holds the lock already, and re-entry is refused: by the acquire
+    /// ([`not_reentrant`](crate::Acquire::not_reentrant)), or because the lock is a [plain lock](mod@crate::plain).
     NotReentrant,
 }
 

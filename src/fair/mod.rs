@@ -1,21 +1,21 @@
 //! The fair lock: Redisson's `getFairLock`. All tasks of all processes, Java's included, are served first come,
 //! first served.
 //!
-//! Every waiter takes a place in a queue in Redis, and only the head is notified when the lock is free. If a release by
-//! this crate finds a waiter of this crate at the head, the release *passes the lock on*: its message grants the lock,
-//! so the hand-over takes one round trip instead of two. If a waiter of Java is at the head, the message only notifies
-//! that waiter, which then acquires the lock, as in Redisson.
+//! Every waiter takes a place in a queue in Redis. When the lock is free, only the head of the queue, its first waiter,
+//! is notified. If a release by this crate finds a waiter of this crate at the head, the release *passes the lock on*:
+//! its message grants the lock, so the hand-over takes one round trip instead of two. If a waiter of Java is at the
+//! head, the message only notifies that waiter, which then acquires the lock, as in Redisson.
 //!
 //! # How long does a place last?
 //!
 //! - **Waiter of this crate**: while its client lives. The client refreshes the places of its waiters every second, or
-//!   every 2.2 s while all waiters in the queue are alive, with one command for up to 500 waiters. If the client dies,
+//!   every 2.2 s while no waiter's deadline is near. One command refreshes up to 500 places. If the client dies,
 //!   freezes or is cut off, its waiters lose their places within [`Options::fair_wait`](crate::Options::fair_wait) (5
 //!   s), and the next waiter is served. A waiter that was only frozen takes a new place at the end.
-//! - **Waiter of Java**: as in Redisson, alive or dead, until 5 minutes (`fairLockWaitTimeout`, here
-//!   [`Options::java_fair_wait`](crate::Options::java_fair_wait)) after the deadline of the waiter ahead. A head of
-//!   Java that this crate has notified must acquire the lock within [`Options::fair_grace`](crate::Options::fair_grace)
-//!   (500 ms). Otherwise it loses its place.
+//! - **Waiter of Java**: as in Redisson, until 5 minutes (`fairLockWaitTimeout`, here
+//!   [`Options::java_fair_wait`](crate::Options::java_fair_wait)) after the deadline of the waiter ahead, even if the
+//!   waiter is dead. If this crate has notified a Java waiter at the head, that waiter must acquire the lock within
+//!   [`Options::fair_grace`](crate::Options::fair_grace) (500 ms). Otherwise it loses its place.
 //! - If a waiter of this crate gives up (timeout, dropped future, error, shutdown), a background command removes it
 //!   from the queue at once. If the lock is free then, the next waiter is served.
 //!
@@ -34,8 +34,8 @@
 //! | `<name>` | hash `{<owner>: count}`, with a lease, as for the reentrant lock |
 //! | `redisson_lock_queue:{<name>}` | list of the waiting owners, the head first |
 //! | `redisson_lock_timeout:{<name>}` | sorted set of their deadlines, in ms of the server's time |
-//! | `redisson_lock_waiters:{<name>}:<name>` | hash of our waiters: owner and secret nonce. Not in Redisson |
-//! | `redisson_lock__channel:{<name>}:<owner>` | of one waiter: `0` = try again; `n nonce` (to ours) = held for `n` ms |
+//! | `redisson_lock_waiters:{<name>}:<name>` | hash of this crate's waiters: owner and secret nonce. Not in Redisson |
+//! | `redisson_lock__channel:{<name>}:<owner>` | `0` = try again; `n nonce` (this crate's waiters) = held for `n` ms |
 //!
 //! After a grant by message, the new holder renews the lock within these `n` ms. If Java waits in the queue, or the
 //! waiter's client is not subscribed, `n` is at most `fair_grace`, and the waiter confirms the grant by an attempt.
@@ -45,9 +45,9 @@
 //! from all of them, a waiter of this crate only from the deadlines of the Java waiters right behind it.
 //!
 //! The deadline of a waiter of this crate is *now* + 4.5 s (`fair_wait` less half a beat), plus the waits of the Java
-//! waiters ahead. Each refresh sets the deadline again, and encodes the time of the refresh in its fraction. The
-//! deadlines of the Java waiters right behind it move by the same time, so that the distance between two deadlines
-//! stays the wait of the second waiter. `docs/wire-format.md` has the details.
+//! waiters ahead. Each refresh sets the deadline again, and encodes the time of the refresh in the fractional part. The
+//! deadlines of the Java waiters right behind this waiter move by the same amount, so that a Java waiter's distance to
+//! the deadline ahead stays its own wait. `docs/wire-format.md` has the details.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ use crate::object::Lock;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
-/// A script of this flavour, after the parts that all its scripts share.
+/// The text of a script of this flavour: the parts that its scripts share, then its own file.
 macro_rules! script {
     ($file:literal) => {
         concat!(
@@ -173,7 +173,8 @@ impl Queued {
         Self { name, queue }
     }
 
-    /// Creates a call: the keys, `args`, `own`, then the arguments with which every script of this flavour ends.
+    /// Creates a call. Its words are the keys, `args`, `own`, and the arguments with which every call of this flavour
+    /// ends.
     fn call<const N: usize, const M: usize>(
         &self,
         script: &'static Script,

@@ -54,9 +54,9 @@
 //!   of a strict client is the time again.
 //! - A re-entry reads the counter. If the counter was lost or changed during the section, the token of the re-entry
 //!   differs from that of the section.
-//! - Two limits: the new server's clock may be behind the old server's clock by no more than the time since the last
-//!   token. A name may have had at most 1 000 sections a second on average; with more sections, its counter would be
-//!   ahead of the time.
+//! - There are two limits. If the counter was lost because another server took over, the clock of that server may be
+//!   behind the old server's clock by no more than the time since the last token. And a name may have had at most 1 000
+//!   sections a second on average. With more sections, its counter would be ahead of the time.
 //!
 //! # If the counter was lost in the other modes
 //!
@@ -161,8 +161,8 @@ pub type FencedLock = Lock<Fenced>;
 pub enum Fenced {}
 
 impl FencedLock {
-    /// Sets an expiry on the counter of this lock, which would otherwise stay in Redis forever. For a name that will
-    /// not be used again. Returns false if somebody holds the lock; then nothing is changed.
+    /// Sets an expiry on the counter of this lock, which would otherwise stay in Redis forever. Meant for a name that
+    /// will not be used again. Returns false if somebody holds the lock; then nothing is changed.
     ///
     /// An acquire by a client of this crate removes the expiry, if its login has `+persist`. Redisson's acquire does
     /// not.
@@ -206,8 +206,8 @@ impl FencedLock {
         }
     }
 
-    /// Returns the token of the last section of any owner; 0 if there was no section. Redisson's `getToken()`. Do not
-    /// write with this token: use [`Guard::token`](crate::Guard::token), the token of your own section.
+    /// Returns the token of the last section of any owner; 0 if there was no section. This is Redisson's `getToken()`.
+    /// Do not write with this token: use [`Guard::token`](crate::Guard::token), the token of your own section.
     ///
     /// # Cost
     ///

@@ -20,7 +20,7 @@ mod inside;
 
 pub(crate) use inside::{first_part, home, part, parts};
 
-/// Pending attempts, each with the number of its lock. Dropped attempts are undone.
+/// Pending attempts, each with the index of its lock in the group. Dropped attempts are undone.
 pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
 
 /// Starts an attempt at lock number `at`. Sends nothing before the first poll.
@@ -47,7 +47,7 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquir
     }
 }
 
-/// Returns the clock and the random numbers for these locks, from the first part's client.
+/// Returns the clock and the random numbers for these locks, from the client of their first part (see `inside.rs`).
 pub(crate) fn world(locks: &[Arc<dyn DistLock>]) -> Arc<dyn World> {
     first_part(locks).map_or_else(|| Arc::new(Machine) as _, |part| Arc::clone(part.client.engine().topology.world()))
 }
@@ -58,7 +58,7 @@ pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline
 
 /// Returns a new owner for the whole group.
 pub(crate) fn owner(locks: &[Arc<dyn DistLock>]) -> Owner {
-    /// Used only for groups of foreign locks.
+    /// Used only for groups of foreign locks (see `inside.rs`).
     static OTHERS: OnceLock<Owners> = OnceLock::new();
     match first_part(locks) {
         Some(part) => part.client.engine().group_owner(),
@@ -73,7 +73,8 @@ pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
-/// Returns true if, at the end of the wait, more than `most` of these locks were at a server with an overdue reply.
+/// Returns true if, at the end of the wait, more than `most` of these locks were at a *silent* server, whose reply was
+/// overdue.
 pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadline: &Deadline) -> bool {
     let is_silent = |lock: &Arc<dyn DistLock>, at| {
         let mut parts = parts(slice::from_ref(lock)).into_iter();
@@ -89,8 +90,8 @@ pub(crate) fn missing(locks: &[Arc<dyn DistLock>]) -> Error {
     known.next().unwrap_or_else(|| unanswered(locks))
 }
 
-/// The timeout error for a reply about these locks. With one lock, names this lock and its server; else a lock at a
-/// silent server, if any.
+/// The timeout error for a reply about these locks. It names the lock and its server if there is only one lock,
+/// otherwise a lock at a silent server, if any.
 pub(crate) fn unanswered(locks: &[Arc<dyn DistLock>]) -> Error {
     let parts = parts(locks);
     let is_silent = |part: &&Part| {
@@ -118,7 +119,7 @@ pub(crate) async fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) ->
 /// Back-off after failures of a group: the first and the longest pause.
 pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Sends a request to each lock. Every lock must answer.
+/// Sends a request to each lock, and waits for all answers.
 pub(crate) async fn each<T>(
     locks: &[Arc<dyn DistLock>],
     ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>,
@@ -126,7 +127,8 @@ pub(crate) async fn each<T>(
     enough(locks.iter().map(|lock| ask(Arc::clone(lock))).collect(), locks.len(), true).await
 }
 
-/// Returns the owners that hold at least `needed` members, and so the group. `states`: of the members that answered.
+/// Returns the owners that hold at least `needed` members, and so the group. `states`: the states of the members that
+/// answered.
 pub(crate) fn common(states: Vec<State>, needed: usize) -> State {
     let mut holders: Vec<(String, u64, usize)> = Vec::new();
     let mut remaining: Vec<Duration> = Vec::new();

@@ -46,7 +46,6 @@ impl Guard {
         }
     }
 
-    /// [`unlock`](Self::unlock) as a boxed future.
     pub(crate) fn unlocking(self) -> BoxFuture<'static, Result<Released>> {
         self.1.touch();
         match self.0 {

@@ -36,7 +36,6 @@ pub(crate) struct Held {
     watch: AbortHandle,
 }
 
-/// The mutable part.
 #[derive(Default)]
 struct Inside {
     /// None after a loss, a release, or [`Held::give_up`].
@@ -44,11 +43,10 @@ struct Inside {
     lost: Option<Loss>,
 }
 
-/// The cause of the loss, and the members at that time.
 #[derive(Clone)]
 struct Loss {
     why: Error,
-    /// The members at that time, all marked as not held.
+    /// The members at the time of the loss, all marked as not held.
     members: Vec<Member>,
 }
 
@@ -71,12 +69,12 @@ impl Held {
                 if !held.is_held() {
                     return;
                 }
-                // A guard has joined in between: enough are held.
+                // A guard has joined in the meantime, so enough guards are held again.
                 loss = held.watch(|_| Duration::ZERO).boxed();
             }
         };
         let job = Abortable::new(job, end).map(drop);
-        // On the client's runtime, because the caller's may end earlier.
+        // The job runs on the client's runtime, because the caller's runtime may end earlier.
         match reaper {
             Some(reaper) => reaper.finish_uncounted(Box::pin(job)),
             None => drop(tokio::spawn(job)),
@@ -155,7 +153,7 @@ impl Held {
         }
     }
 
-    /// Completes when fewer than `needed` members are held with more than `early` of their leases left.
+    /// Completes once fewer than `needed` members have more than `early(lease)` of their leases left.
     pub(crate) fn watch(
         self: &Arc<Self>,
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
@@ -230,7 +228,7 @@ impl Held {
             (inside.guards.take().into_iter().flatten(), inside.lost.clone())
         };
         if let Some(lost) = known.map(|known| known.why).or(lost) {
-            // Dropped guards are released in the background, because their servers may be unreachable.
+            // Dropped guards are released in the background.
             drop(guards);
             return Box::pin(std::future::ready(Err(lost)));
         }
@@ -283,7 +281,8 @@ pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Release
 
 /// Runs requests until `enough` of them have succeeded, or with `all` until every request has ended. Returns the
 /// results in the order of arrival. Drops the requests that are still pending; commands already begun are completed in
-/// the background. If too few requests succeed, returns the most telling error.
+/// the background. If too few requests succeed, returns the first `Lost` error, else the first `NotHeld` error, else
+/// the first error.
 pub(crate) async fn enough<T>(
     mut work: FuturesUnordered<BoxFuture<'static, Result<T>>>,
     enough: usize,

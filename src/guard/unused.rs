@@ -13,12 +13,12 @@ use tokio::time::Instant;
 /// A guard that is dropped unused within this time has protected no work.
 const INSTANT: Duration = Duration::from_millis(1);
 
-/// Maximum number of names that are remembered as warned about. A program may use any number of names.
+/// Maximum number of names with a warning. Later names get none, because a program may use any number of names.
 const MOST: usize = 256;
 
 static WARNED: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
 
-/// Whether any method of a guard was called.
+/// Notes whether any method of a guard was called, and warns on drop if none was.
 pub(super) struct Unused {
     /// The lock's name, and when the guard was created. None for a guard that never reaches the user.
     taken: Option<(Arc<str>, Instant)>,

@@ -33,20 +33,20 @@ mod ask;
 
 use ask::Answers;
 
-/// The guards of the held locks, by the number of the lock.
+/// The guards of the held locks, by the index of the lock.
 type Got = BTreeMap<usize, Guard>;
 
-/// The outcome of the whole acquire, or `Continue` to request the missing locks again.
+/// The outcome of the whole acquire, or `Continue` to request the locks that are not held yet.
 type Step = ControlFlow<Option<Guard>>;
 
-/// The owner of the current attempt.
+/// The owner of the current attempt, and the locks that this owner has held.
 struct Asker<'a> {
     locks: &'a [Arc<dyn DistLock>],
     given: Option<Owner>,
     owner: Owner,
-    /// Locks that this owner has held before. Their releases may still be in flight. A script of many names would count
-    /// such a hold as its own, and then the release would remove it. So each of these locks is acquired by a command of
-    /// its own.
+    /// Locks that this owner has held before. Their releases may still be in flight. A script of many names would take
+    /// a hold whose release is in flight for its own grant, and the release would then remove this hold. So each of
+    /// these locks is acquired by a command of its own.
     past: HashSet<usize>,
 }
 
@@ -106,8 +106,8 @@ impl Acquiring<'_> {
             let step = match self.lock.ask_all(self.asked, asker, got, self.together, self.deadline).await {
                 Ok(Answers::All) => self.combine(waited_for).await?,
                 Ok(Answers::Busy(at)) => self.wait_for(at).await?,
-                // This return drops the guards in `got`, which releases them in the background. An earlier error is
-                // more useful than the end of the wait.
+                // This return drops `got`, which releases the locks in the background. An earlier error is more useful
+                // than the end of the wait.
                 Ok(Answers::RanOut) => return self.last.take().map_or_else(|| self.ran_out(), Err),
                 Err(error) => self.failed(error).await?,
             };
@@ -117,7 +117,7 @@ impl Acquiring<'_> {
         }
     }
 
-    /// The result at the end of the wait: busy, or an error if no other holder was seen.
+    /// The result at the end of the wait: None if another holder was seen, else an error.
     fn ran_out(&self) -> Result<Option<Guard>> {
         if self.has_seen_busy { Ok(None) } else { Err(missing(&self.lock.locks)) }
     }
@@ -132,7 +132,7 @@ impl Acquiring<'_> {
             self.asker.renew();
             return Ok(Continue(()));
         }
-        // A timeout at the end of the wait is less useful than the error before it.
+        // If this error is only a timeout at the end of the wait, an earlier error is more useful.
         let cut_off = matches!(error, Error::Timeout { .. }) && deadline.is_over();
         if self.has_seen_busy && self.last.is_none() && self.is_cut_off(&error).await {
             return Ok(Break(None));
@@ -177,8 +177,8 @@ impl Acquiring<'_> {
         Ok(Continue(()))
     }
 
-    /// Extends the leases of all locks. Locks that were held during the wait for another lock have used up a part of
-    /// their leases.
+    /// Extends the leases of all locks, because locks that were held during the wait for another lock have used up a
+    /// part of their leases.
     async fn extend(&self, lease: Duration) -> Result<()> {
         let older = self.got.values().map(|guard| guard.extending(lease)).collect::<FuturesUnordered<_>>();
         let extended = enough(older, self.lock.locks.len(), true);
@@ -204,7 +204,6 @@ impl Acquiring<'_> {
         self.patience.answered();
         (self.last, self.has_seen_busy) = (None, true);
         if self.deadline.is_over() {
-            // This return drops the guards in `got`, which releases them in the background.
             return Ok(Break(None));
         }
         self.release_grants(busy).await;
@@ -261,7 +260,7 @@ impl Acquiring<'_> {
         Ok(false)
     }
 
-    /// Releases the locks from this number on, so that others find them free.
+    /// Releases the locks from index `from` on, so that others find them free.
     async fn release_grants(&mut self, from: usize) {
         let back = self.got.split_off(&from);
         self.asker.past.extend(back.keys());

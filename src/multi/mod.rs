@@ -9,10 +9,10 @@
 //! 1. All members are requested at the same time. Simple members (reentrant, spin) of one client at one server, or in
 //!    one slot of a cluster, are acquired by one script, all or none. More than 250 simple members need several
 //!    scripts, which are sent one after another in the order of the keys. So no script blocks the server for long.
-//! 2. If some members are busy, the members before the first busy member stay held, and the rest are released. All
-//!    callers use the same order, by key, however they list the locks. So two callers with reversed lists never wait
-//!    for each other.
-//! 3. The acquire waits for the busy member, then requests the missing members again.
+//! 2. All callers use the same order of the members, by key, however they list the locks. If some members are busy, the
+//!    members before the first busy one in this order stay held, and the rest are released. So two callers with
+//!    reversed lists never wait for each other.
+//! 3. The acquire waits for the busy member, then requests the members that are not held.
 //!
 //! Redisson's multi lock, and a client that uses another address of a server, may use another order. Therefore a
 //! waiting multi lock keeps members for at most 0.3 to 0.6 s. Then it releases all of them, and waits without holding
@@ -20,7 +20,7 @@
 //!
 //! # Differences from Redisson
 //!
-//! - Members have the requested lease from the start. In Redisson, they first have twice the wait.
+//! - Members have the requested lease from the start. In Redisson, their first lease is twice the wait.
 //! - The counter of a fenced member and the queue of a fair member get no expiry.
 //! - An unlock does not stop at the first error.
 //!
@@ -84,8 +84,8 @@ impl Client {
 /// # Cost
 ///
 /// - Acquire, if free: one command for up to 250 simple locks (reentrant, spin) of one client at one server (in a
-///   cluster: of one slot). One command for each other lock. All commands are sent at once, except that further
-///   commands for simple locks follow one after another.
+///   cluster: of one slot). One command for each other lock. All commands are sent at once, except that the commands
+///   for more than 250 such simple locks are sent one after another.
 /// - Release: one command per lock, many of them sent together.
 #[derive(Clone)]
 pub struct MultiLock {
@@ -99,10 +99,10 @@ impl MultiLock {
     /// Combines any locks into one. A lock that is listed twice is acquired once.
     #[must_use]
     pub fn of(locks: Vec<Arc<dyn DistLock>>) -> Self {
-        // One order for all callers: by key, by server, by flavour.
+        // All callers use one order: by key, then by server, then by flavour.
         let mut locks: Vec<_> = locks.into_iter().map(|lock| (SortKey::of(&lock), lock)).collect();
         locks.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // Two foreign locks of one name may be different locks.
+        // Two foreign locks (see `group/inside.rs`) of one name may be different locks.
         locks.dedup_by(|(a, _), (b, _)| a.flavour.is_some() && a == b);
         let odd = check(&locks).err();
         let locks: Vec<_> = locks.into_iter().map(|(_, lock)| lock).collect();
@@ -217,7 +217,7 @@ impl fmt::Debug for MultiLock {
     }
 }
 
-/// Where a lock lives. Defines the order of locks, and which locks are the same.
+/// The key, server and flavour of a lock. Defines the order of locks, and which locks are the same.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SortKey {
     key: Bytes,
@@ -264,6 +264,5 @@ fn check(locks: &[(SortKey, Arc<dyn DistLock>)]) -> Result<()> {
     locks.iter().filter_map(|(_, lock)| part(lock)).try_for_each(|part| part.protocol.name().check())
 }
 
-/// During the wait for another lock, the held locks are kept for at least this time and at most twice this time. Then
-/// all are released.
+/// During the wait for another lock, the held locks are kept for at least this time and at most twice this time.
 const HOLD: Duration = Duration::from_millis(300);

@@ -35,7 +35,7 @@ const CRC: [u16; 256] = {
 };
 
 impl LockName {
-    /// The slot of the key, computed on first use. A waiter's inbox has the slot of its lock.
+    /// The slot of the key. A waiter's inbox has the slot of its lock.
     pub(crate) fn slot(&self) -> u16 {
         match &self.lock {
             Some(lock) => lock.slot(),
@@ -43,8 +43,9 @@ impl LockName {
         }
     }
 
-    /// True if the main key and the other keys of the lock are in different slots, except by chance: `a{b`, `a{}b`,
-    /// `x}y`. All other keys have the hash tag of the channel. Redisson spells these names the same way.
+    /// True if the main key and the other keys of the lock have different hash tags, and so different slots, except by
+    /// chance. Examples: `a{b`, `a{}b`, `x}y`. All other keys have the hash tag of the channel. Redisson makes the same
+    /// keys of such names.
     pub(crate) fn spans_slots(&self) -> bool {
         match &self.lock {
             Some(lock) => lock.spans_slots(),
@@ -52,7 +53,7 @@ impl LockName {
         }
     }
 
-    /// Refuses names that are impossible in a cluster. Called before anything is sent.
+    /// Refuses names that are impossible in a cluster.
     pub(crate) fn check_in_cluster(&self) -> Result<()> {
         if self.spans_slots() {
             return Err(Error::config(format!(

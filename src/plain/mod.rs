@@ -27,8 +27,7 @@
 //!   such a copy.
 //! - [`release`](crate::DistLock::release) by owner needs two commands: the first command reads the value.
 //!
-//! Everything else is as for all flavours: the watchdog, [`lost`](crate::Guard::lost), drop, cancel safety, lost
-//! replies, and owners that are sent to another process. [`RedLock::over`](crate::RedLock::over) with
+//! Everything else is as for all flavours. [`RedLock::over`](crate::RedLock::over) with
 //! [`Flavour::Plain`](crate::Flavour::Plain) is the Redlock that other languages use: see
 //! [`redlock`](mod@crate::redlock).
 //!
@@ -113,7 +112,7 @@ pub enum Plain {}
 
 impl PlainLock {
     /// Sets the prefix of the key, instead of the client's [`name_prefix`](crate::Builder::name_prefix). The key is
-    /// this prefix and the name. For another library's prefix, such as `job-lock:default:`.
+    /// this prefix and the name. Use this for another library's prefix, such as `job-lock:default:`.
     #[must_use]
     pub fn prefix(self, prefix: &str) -> Self {
         self.changed(|plain| plain.name = LockName::of_plain(prefix, &plain.name.as_written))

@@ -12,7 +12,7 @@ use crate::names::LockName;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
-/// A script of this flavour, after the parts that its scripts share.
+/// The text of a script of this flavour: the parts that its scripts share, then these files.
 macro_rules! script {
     ($($file:literal),+) => {
         concat!(
@@ -44,8 +44,8 @@ static RENEW: Script =
     Script::new("plain/renew", script!("common/renew/begin", "plain/renew")).gaining(is_renewed).telling(gone_alone);
 static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua")).reading();
 
-/// The nature of locks with values of this form. A renewal names holds by their values, so one command can renew only
-/// locks of one form.
+/// The [`Nature`] of locks with values of this form. A renewal names holds by their values, so one command can renew
+/// only locks of one form.
 macro_rules! nature {
     ($value:ident) => {{
         static RENEWAL: Renewal = Renewal {
@@ -58,15 +58,15 @@ macro_rules! nature {
     }};
 }
 
-/// The value of the only possible hold, from the list of holds for a renewal. The list is empty, or `,<id>`. A `~` and
-/// the number of the command may follow, but a value has no room for that number.
+/// The value of the hold that a renewal names. A plain lock has one hold at most, so the list of holds is empty or
+/// `,<id>`. A `~` and the number of the command may follow, which is ignored, because a value has no room for it.
 fn relied_on(value: PlainValue, hold: &Renewed<'_>) -> Arg {
     let list = hold.holds.split(|byte| *byte == b'~').next().unwrap_or_default();
     let id = list.split(|byte| *byte == b',').nth(1).unwrap_or_default();
     Arg::Text(value.of(hold.owner, named(id)))
 }
 
-/// An id of a list; empty for a hold that is not listed.
+/// The id of a hold in a list of holds; empty for `-`, which stands for the hold without an id.
 fn named(id: &[u8]) -> &[u8] {
     if id == b"-" { b"" } else { id }
 }
@@ -91,7 +91,7 @@ impl Plain {
         let value = |id: &[u8]| Arg::Text(self.value.of(giving.owner, named(id)));
         match giving.hold {
             HoldId::Only | HoldId::Unlisted => vec![value(b"")],
-            // The server returned this id, which is the value itself.
+            // The server returned this id: a `+` and the value itself.
             HoldId::Listed(id) if id.starts_with(b"+") => vec![Arg::Text(id.slice(1..))],
             HoldId::Listed(ids) => ids.split(|byte| *byte == b',').filter(|id| !id.is_empty()).map(value).collect(),
             HoldId::Any => std::iter::once(Bytes::new()).chain(all_of(giving.owner)).map(Arg::Text).collect(),

@@ -50,8 +50,8 @@ impl PlainValue {
             Self::Base64 => base64,
         };
         let bytes = pack(owner.text(), id)?;
-        // An owner from another process may be spelled differently (for example in upper case), which packing would
-        // lose.
+        // An owner from another process may be spelled differently, for example in upper case. Packing would lose this
+        // spelling.
         (unpack(&bytes).as_deref() == Some(owner.text())).then(|| Bytes::from(encode(&bytes)))
     }
 }

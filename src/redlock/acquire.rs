@@ -34,7 +34,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_
 
 /// How the wait at a busy server has ended.
 enum Wait {
-    /// This server has granted the lock; or, if None, the servers must be asked again.
+    /// Some: this server has granted the lock. None: all servers must be asked again.
     Over(Option<(usize, Guard)>),
     Refused(usize, Error),
 }
@@ -124,15 +124,14 @@ impl RedLock {
         request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes))
     }
 
-    /// After a failed vote that enough servers answered: backs off if the vote was split, then waits at one busy
-    /// server. Replaces a fresh owner if the wait ended without a grant, because the server may still grant that
-    /// attempt.
+    /// Called after a failed vote that enough servers answered. Backs off if the vote was split, then waits at one busy
+    /// server. If the wait ended without a grant, replaces `owner`, unless the user gave it.
     async fn wait_for_turn(&self, attempts: &mut Attempts, votes: &mut Votes, owner: &mut Owner) -> Result<Turn> {
         let Attempts { request, most_away, late, looks, most, patience, splits, refusals } = attempts;
         let deadline = &request.deadline;
         if votes.busy.len() <= *most_away {
             // The servers that are not busy could form a majority, but this vote did not get one. So other callers are
-            // probably asking at the same time. If all callers retried at once, none would get a majority.
+            // probably asking at the same time.
             let rest = deadline.world().jitter(grown(BACKOFF, *splits));
             *splits += 1;
             late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
@@ -146,8 +145,7 @@ impl RedLock {
             return Ok(Turn::RanOut);
         }
         if first.is_none() {
-            // The server may still grant the abandoned attempt; that grant is then released. With a fresh owner, the
-            // next vote does not take that grant for its own hold.
+            // The server may still grant the abandoned attempt. The next vote must not count this grant as its own.
             *owner = self.next_owner(request);
         }
         if votes.busy.is_empty() && !votes.are_away(*most_away) {
@@ -159,7 +157,8 @@ impl RedLock {
         } else {
             *refusals = 0;
         }
-        // A wait without any answer ends after `most`. After twice that time, a server has answered.
+        // A wait in which no server answers ends after `most`. So if the wait took more than twice that time, a server
+        // has answered.
         if deadline.elapsed().saturating_sub(began) > *most * 2 {
             patience.answered();
         }
@@ -227,8 +226,8 @@ impl RedLock {
         Guard::of(held)
     }
 
-    /// Waits for the lock at a busy server. If that server refuses the wait, waits at another busy server. A server
-    /// that refuses the wait counts as failed for this vote.
+    /// Waits for the lock at a busy server. If that server refuses the wait, it counts as failed for this vote, and the
+    /// wait continues at another busy server.
     async fn wait_at_one(
         &self,
         votes: &mut Votes,
@@ -262,9 +261,9 @@ impl RedLock {
     ///
     /// The acquire waits at one server only, so that all waiters form one queue there, and only the head of that queue
     /// asks the other servers. If every server woke every waiter at a release, all waiters would ask all servers at
-    /// once, and split the vote. All waiters choose the same way: a server held by a majority holder (an owner found on
-    /// most servers, see `look`), normally the first such server. Before the first look, they choose the first busy
-    /// server.
+    /// once, and split the vote. All waiters choose by the same rule: a server held by a majority holder (an owner
+    /// found on most servers, see `look`), normally the first such server. Before the first look, they choose the first
+    /// busy server.
     async fn wait(
         &self,
         busy: &[usize],

@@ -4,13 +4,14 @@
 //! case that applies decides:
 //!
 //! 1. Too many servers failed: ask all servers for the lock.
-//! 2. Most other servers are free: ask for the lock. If the holder here may be about to acquire them, stay.
-//! 3. There is a majority holder: wait at a server that it holds. Stay if it holds this server, else go to the first
-//!    server that it holds. At servers that it does not hold, no message reports its release.
+//! 2. Most other servers are free: ask for the lock. If the holder of this server may be about to acquire those
+//!    servers, stay.
+//! 3. There is a majority holder: wait at a server where it holds the lock, because no other server reports its
+//!    release. Stay if this is such a server, else go to the first one.
 //! 4. No holder has a majority. Either several callers are asking right now, or the holders are Redisson's, which have
 //!    another name on every server. Stay; after several such looks, go to the next busy server.
 //!
-//! The waiters on one object share their results for a second.
+//! The waiters on one object share the results of their looks for a second ([`Sightings`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +28,14 @@ use crate::world::{Moment, World};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
-/// Average time from the start of a wait to its first look. Most waits are shorter, so they cost no look. Much shorter
-/// than [`LOOK`].
+/// Average time from the start of a wait to its first look. Most waits are shorter, so they cost no look.
 const EARLY: Duration = Duration::from_millis(40);
 /// Average time between later looks.
 const LOOK: Duration = Duration::from_secs(1);
 /// After more consecutive looks than this without a majority holder, the wait moves to another server.
 const IN_VAIN: u32 = 3;
 
-/// Recent findings about where to wait. `settled` and `shunned` have a server, and the time at which the finding
+/// Recent findings about where to wait. `settled` and `shunned` name a server, and the time at which the finding
 /// expires.
 #[derive(Default)]
 pub(super) struct Sightings {
@@ -48,8 +48,9 @@ pub(super) struct Sightings {
 }
 
 impl Sightings {
-    /// Notes that the holders at this server hold no majority. Returns true if that has been so for a while. Then these
-    /// holders are not about to get a majority or to be released, but are leftovers of a failed vote.
+    /// Notes that the holders at this server hold no majority. Returns true if an earlier look has found the same
+    /// holders there, at least half of [`EARLY`] ago. Then these holds are leftovers of a failed vote: their owners
+    /// will not get a majority.
     fn is_lost(&mut self, at: usize, here: &[String], now: Moment) -> bool {
         match &self.suspect {
             Some((known, holders, since)) if *known == at && holders == here => now.since(*since) >= EARLY / 2,
@@ -90,8 +91,7 @@ impl Looks {
         self.settled = settled;
     }
 
-    /// Returns the pause before the next look. Pauses grow while looks do not confirm the server, because other callers
-    /// are faster or readers are held back.
+    /// Returns the pause before the next look. The pauses grow until a look confirms the server.
     pub(super) fn pause(&self, world: &dyn World) -> Duration {
         let span = if self.settled { LOOK } else { grown((EARLY, LOOK), self.made) };
         span / 2 + world.jitter(span)
@@ -164,7 +164,6 @@ impl RedLock {
         if seen.away > self.nodes.len() - needed {
             Look::Free
         } else if free {
-            // The holder here may be about to acquire the free servers. Then this is the server to wait at.
             if lost || here.is_none() { Look::Free } else { Look::Stay }
         } else if let Some(first) = first {
             looks.settled = true;

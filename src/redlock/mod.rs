@@ -6,9 +6,10 @@
 //!
 //! # What is promised
 //!
-//! - **Held**: the lock counts as held while the leases of most servers run, by the local clock. Each lease counts from
-//!   the moment before its command is sent, less 1 % and 2 ms. If the grants of a majority arrive after these leases
-//!   have ended, the lock is not held, and the grants are released on every server, even where no answer came.
+//! - **Held**: the lock counts as held while the leases on a majority of the servers run, by the local clock. Each
+//!   lease counts from the moment before its command is sent, less 1 % and 2 ms. If the grants of a majority arrive
+//!   after these leases have ended, the lock is not held, and the grants are released on every server, even where no
+//!   answer came.
 //! - **Failures**: fewer than half of the servers may be down, paused or cut off. Such servers cost no time, because
 //!   nobody waits for their timeouts. If more servers fail, an acquire returns [`Error::NoQuorum`] within its wait.
 //! - **Loss**: the watchdog renews on each server separately. [`Guard::lost`] completes when leases on fewer than a
@@ -20,12 +21,12 @@
 //! - **One holder**: two holders at a time are impossible *while any two majorities share a server that kept its
 //!   data and its clock*.
 //!
-//! A server loses data if it restarts without its file, restarts with a file that lacks the last second, or is replaced
-//! by a promoted replica. If that happens within the lease, the server may grant the lock to another owner. The first
-//! holder learns of this at its next renewal, at most a third of the watchdog lease later. So use `appendfsync always`,
-//! or keep a server that has lost data offline for the longest lease before it restarts. If the clock of a shared
-//! server steps forward by more than 1 % of the lease, the lease ends there too early. If the clock steps back, the
-//! lock is kept for longer. `tests/redlock` shows all of these cases.
+//! A server loses data if it restarts without its data file, restarts with a file that lacks the last second, or is
+//! replaced by a promoted replica. If that happens within a holder's lease, the server may grant the lock to another
+//! owner. The first holder learns of this at its next renewal, at most a third of the watchdog lease later. So use
+//! `appendfsync always`, or keep a server that has lost data offline for the longest lease before it restarts. If the
+//! clock of a shared server steps forward by more than 1 % of the lease, the lease ends there too early. If the clock
+//! steps back, the lock is kept for longer.
 //!
 //! # No fencing
 //!

@@ -16,7 +16,8 @@ use crate::lock::DistLock as _;
 use crate::owner::Owner;
 use crate::runtime::standstill::limit_over;
 
-/// Returns the time limit for servers that are not needed and have not answered, if the others answered in this time.
+/// Returns how long a vote waits for servers whose answers it does not need. `others`: the time in which the other
+/// servers answered.
 pub(super) fn silence(others: Duration) -> Duration {
     const LEAST: Duration = Duration::from_millis(10);
     (others * 3).max(LEAST)
@@ -24,7 +25,7 @@ pub(super) fn silence(others: Duration) -> Duration {
 
 /// The user's acquire.
 pub(super) struct Request {
-    /// None: a fresh owner for every vote.
+    /// None if every vote has a fresh owner.
     pub(super) owner: Option<Owner>,
     pub(super) asked: Acquire,
     pub(super) deadline: Deadline,
@@ -75,7 +76,7 @@ impl Votes {
     }
 
     /// True if the lock is held, or if it cannot be held and the reason is known: others hold the lock, or too many
-    /// servers failed, or the vote is split. `needed`: grants that are needed of this many `nodes`.
+    /// servers failed, or the vote is split. The lock is held if `needed` of the `nodes` grant it.
     fn are_decided(&self, needed: usize, nodes: usize) -> bool {
         let (held, unheard, most_away) = (self.held(), self.asking.len(), nodes - needed);
         // Servers without an answer may still show that the lock is busy.
@@ -86,9 +87,9 @@ impl Votes {
         held >= needed || (held + unheard < needed && is_known)
     }
 
-    /// True if the vote may be split: other callers ask too, and the grants keep everyone out. Then servers that have
-    /// not answered get only a little longer than the others took, unless their answers decide the result of the
-    /// acquire (`decides`).
+    /// True if the vote may be split: other callers ask too, and each caller has some servers, but none has a majority.
+    /// Then servers that have not answered get only a little longer than the others took, unless their answers decide
+    /// the result of the acquire (`decides`).
     fn are_split(&self, needed: usize, nodes: usize, decides: bool) -> bool {
         let most_away = nodes - needed;
         let none_away = !self.may_be_away(most_away, self.asking.len());
@@ -126,7 +127,7 @@ impl Votes {
     }
 }
 
-/// Attempts of earlier votes without an answer. A server with such an attempt is not asked again until it has answered.
+/// Unanswered attempts of earlier votes. A server with such an attempt is not asked again until it has answered.
 #[derive(Default)]
 pub(super) struct LateVotes {
     pub(super) asking: Asking,

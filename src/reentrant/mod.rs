@@ -34,7 +34,7 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/run.lua"),
     ),
 );
-/// A script of this flavour, after the part that all scripts about holds share.
+/// The text of a script of this flavour: the part that all scripts about holds share, then its own file.
 macro_rules! script {
     ($file:literal) => {
         concat!(

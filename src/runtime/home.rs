@@ -231,8 +231,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Runs work for a lock on the lock's runtime. The runtime of a user's own lock is unknown, so its work runs in
-/// place.
+/// Runs work for a lock on the lock's runtime. `home` is None for a lock that a user implements. Its runtime is
+/// unknown, so the work runs in place.
 pub(crate) fn run_on<T: EndsWithRuntime + Send + 'static>(
     home: Option<&Home>,
     work: impl Future<Output = T> + Send + 'static,

@@ -125,7 +125,8 @@ impl Reaper {
     }
 }
 
-/// Weak, because a job must not keep open the channel on which it arrived.
+/// Counts a job or command as in flight until dropped. Weak, because a job must not keep open the channel on which it
+/// arrived.
 pub(crate) struct Busy(Weak<Shared>, fn(&Shared) -> &AtomicUsize);
 
 impl Drop for Busy {
@@ -158,7 +159,7 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
     }
 }
 
-/// A panic ends its own job only. The other jobs continue, and the job no longer counts as in flight.
+/// A panic ends its own job only, which then no longer counts as in flight.
 fn warn_if_panicked(done: Result<(), JoinError>) {
     if done.is_err_and(|error| error.is_panic()) {
         tracing::warn!("a clean-up panicked, which is a bug: its lock ends with its lease");

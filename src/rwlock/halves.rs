@@ -1,4 +1,4 @@
-//! The calls of the two halves.
+//! The calls of the two halves of a read-write lock.
 
 use std::sync::Arc;
 
@@ -80,8 +80,8 @@ static RENEWAL: Renewal = Renewal {
             (Half::Read, false) => "keep",
             (Half::Write | Half::Whole | Half::Plain, _) => "write",
         };
-        // A writer's lease is only the expiry of the hash. If a command makes that expiry shorter, the hash must not
-        // end before the owner's own read holds.
+        // A writer's lease is only the expiry of the hash. If the command may make that expiry shorter (`exactly`), it
+        // needs a cover, because the hash must not end before the owner's own read holds.
         let known = match half {
             "write" => usize::from(exactly),
             _ => numbered(&hold.holds).clamp(1, DECLARED),

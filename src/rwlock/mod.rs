@@ -116,7 +116,7 @@ impl RwLock {
     pub fn write(&self) -> WriteLock {
         let mark = match self.prefer {
             Prefer::Readers => 0,
-            // A waiter asks at least every `poll_cap`, and each attempt renews the mark.
+            // A waiter asks at least every `poll_cap`, and each attempt renews the mark, which lasts twice that time.
             Prefer::Writers => millis(self.client.options().poll_cap.saturating_mul(2).min(LONGEST_LEASE)),
         };
         Lock::new(&self.client, Writing::new(&self.write, &self.read, mark))
@@ -128,7 +128,7 @@ impl RwLock {
 ///
 /// # Cost
 ///
-/// One command each for lock and unlock. Tasks of one process that arrive while another task asks wait for the reply to
+/// One command each for lock and unlock. While a task of a process asks, tasks that arrive later wait for the reply to
 /// that task. If the reply grants the lock, the waiting tasks ask together, up to 32 with one command. A release looks
 /// at only a few of the other readers, however many there are: `docs/performance.md`, *What each script costs*.
 pub type ReadLock = Lock<Read>;

@@ -32,7 +32,7 @@ use variable::Variable;
 /// Times are `"30s"`, `"250ms"`, `"1m 30s"`, or a number of milliseconds. Unknown names and values out of the bounds
 /// of [`Options`] are refused. [`guide::configuration`](crate::guide::configuration) has examples.
 ///
-/// Serialized settings contain no passwords. The password in the URL is left out too.
+/// Serialized settings contain no passwords, not even the password in the URL.
 ///
 /// # Examples
 ///
@@ -146,7 +146,6 @@ fn is_of_kubernetes(name: &str) -> bool {
     name == "service_host" || name == "port" || name.starts_with("service_port") || name.starts_with("port_")
 }
 
-/// The URL without its password.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return String::new() };
     let Some((login, rest)) = rest.rsplit_once('@') else { return url.to_owned() };

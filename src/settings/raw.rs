@@ -1,4 +1,4 @@
-//! The fields of a file. Each may be missing or null.
+//! The fields of a settings file. Each may be missing or null.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -72,7 +72,6 @@ macro_rules! fields {
             }
         }
 
-        /// Writes all fields.
         impl Serialize for Options {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 // Exhaustive, so that a new option cannot be forgotten here.

@@ -46,7 +46,7 @@ pub(super) fn plain<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> R
     read(deserializer, |scalar: Scalar| scalar.to_string().trim().parse().map_err(|_| WRONG))
 }
 
-/// Reads a text, or a value that looks like a number.
+/// Reads a text. A number or a boolean is converted to text.
 pub(super) fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
     read(deserializer, |scalar: Scalar| Ok(Secret(scalar.to_string())))
 }

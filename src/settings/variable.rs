@@ -17,7 +17,7 @@ impl IntoDeserializer<'_> for Variable {
 impl<'de> Deserializer<'de> for Variable {
     type Error = Error;
 
-    // Every field of a file is an `Option`. serde's own deserializer of a text refuses these.
+    // Every field of a file is an `Option`, and serde's own deserializer of a text refuses an `Option`.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_some(self.0.into_deserializer())
     }

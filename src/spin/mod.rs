@@ -1,7 +1,7 @@
 //! The spin lock: Redisson's `RSpinLock`.
 //!
 //! A [reentrant lock](mod@crate::reentrant) without messages: a release announces nothing, and waiters poll with a
-//! [`Backoff`]. For many short holds of many names, or for logins that may not publish or subscribe. In each process
+//! [`Backoff`]. It suits many short holds of many names, and logins that may not publish or subscribe. In each process
 //! only the first waiter polls. A lock is handed over inside a process, like a reentrant lock.
 //!
 //! Spin, reentrant and fenced locks of the same name exclude each other. But the release of a spin lock does not wake

@@ -40,7 +40,8 @@ impl Striped {
             return tally.verdict();
         }
         // After temporary errors, an acquire with a time limit waits on its own, because at the end of its wait it must
-        // know the outcomes of its own attempts. An acquire with a given owner cannot use the attempts of other tasks.
+        // know the outcomes of its own attempts. An acquire with a given owner waits on its own too, because the
+        // attempts of other tasks have other owners.
         if given.is_none() && (tally.passing.is_none() || how.wait.is_none()) {
             return self.queues.wait(&self.segments, begin, how.lease, deadline).await;
         }
@@ -73,7 +74,7 @@ impl Striped {
             match self.within(deadline, segment.acquire(once)).await {
                 Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
                 Some(outcome) => tally.note(outcome.map(drop))?,
-                // No holder was seen.
+                // The wait ended before the reply, so no holder was seen.
                 None => tally.note(Err(missing(slice::from_ref(segment))))?,
             }
             let over =
@@ -86,7 +87,7 @@ impl Striped {
         Ok(None)
     }
 
-    /// Waits for any segment by attempts of this acquire alone, which no other task of the process shares.
+    /// Waits for any segment by attempts of this acquire alone.
     async fn wait_alone(
         &self,
         how: Acquire,

@@ -19,7 +19,7 @@ use crate::world::Moment;
 type How = Box<dyn Fn() -> Acquire + Send + Sync>;
 
 /// One pending attempt at each segment. While another segment may still become free, a failed segment is retried after
-/// a pause, because its server may recover or its key may be repaired first.
+/// a pause: its server may recover, or its key may be repaired.
 pub(super) struct Asked<'a> {
     segments: &'a [Arc<dyn DistLock>],
     how: Arc<How>,
@@ -31,7 +31,7 @@ pub(super) struct Asked<'a> {
     /// The longest time that a failing attempt may take. An attempt that takes longer is waiting while another owner
     /// holds the segment.
     quiet: Duration,
-    /// By segment.
+    /// The state of each segment.
     said: Vec<Said>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Asked<'a> {
         asked
     }
 
-    /// Starts an attempt at a segment without one.
+    /// Starts an attempt at a segment that has no pending attempt.
     pub(super) fn ask(&mut self, at: usize) {
         self.asking.push(ask(&self.segments[at], at, (self.how)()));
     }
@@ -101,7 +101,7 @@ impl<'a> Asked<'a> {
         None
     }
 
-    /// Retries a failed segment after a pause. The pause is the longest if the error is not temporary.
+    /// Retries a failed segment after a pause. If the error is not temporary, this is the longest pause.
     fn ask_again(&mut self, at: usize, passes: bool) {
         let said = &mut self.said[at];
         let world = self.deadline.world();

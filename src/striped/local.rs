@@ -1,8 +1,8 @@
 //! Tasks of one process that wait for any segment form one queue. The queue has one pending attempt per segment.
 //!
 //! If each task waited at every segment by itself, a task that acquires a segment would stop waiting at all other
-//! segments. At each of these, the next task of the process would then ask again in vain: two commands per segment and
-//! grant.
+//! segments. At each of these, the next task of the process would then ask again in vain. Each grant would cost two
+//! commands per segment.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl LocalQueues {
             let mut place = self.enter(segments, begin, lease, deadline);
             let answer = loop {
                 let Some(rest) = deadline.left() else { break (&mut place.answer).await };
-                // Timers do not count a suspend, so the deadline is checked every `LOOK`.
+                // Timers stand still during suspend, so the deadline is checked every `LOOK`.
                 match within(rest.min(LOOK), &mut place.answer).await {
                     Some(answer) => break answer,
                     None if !deadline.is_over() => {}
@@ -139,7 +139,7 @@ impl LocalQueues {
         LocalPlace { queue, answer }
     }
 
-    /// Asks every segment while tasks wait, and hands each grant to the first of them.
+    /// Asks every segment while tasks wait, and hands each grant to the first waiting task.
     async fn serve(
         self: Arc<Self>,
         queue: Arc<LocalQueue>,
@@ -150,7 +150,7 @@ impl LocalQueues {
     ) {
         let serving = Serving { queues: self, queue, lease };
         let (queues, queue) = (&serving.queues, &serving.queue);
-        // Each attempt uses the time that the current head has waited.
+        // Each attempt begins with the time that the queue's head has waited by then.
         let first = Arc::clone(queue);
         let how = Box::new(move || Acquire { lease, waited_before: first.waited(), ..Acquire::new() });
         let mut asked = Asked::all(&segments, begin, &deadline, how);

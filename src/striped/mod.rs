@@ -7,14 +7,14 @@
 //! - [of](Striped::of) returns the segment of a key, as a sharded map does;
 //! - [all](Striped::all) is a lock over all segments, for work on the whole.
 //!
-//! A segment that cannot be acquired, because its key has another type, is skipped while another segment can still be
-//! acquired. An acquire returns `Ok(None)` only if every usable segment is known to be held by others. Otherwise it
-//! returns the error of a segment.
+//! A segment whose key has another type cannot be acquired. It is skipped while another segment can still be acquired.
+//! An acquire that gets no segment returns `Ok(None)` only if every usable segment is known to be held by others.
+//! Otherwise it returns the error of a segment.
 //!
 //! # Wire format
 //!
-//! Segment *i* of `name` is the lock `name:i`, of any flavour. In a cluster the segments are in different slots,
-//! unless a hash tag (`{..}`) in the name keeps them in one.
+//! Segment *i* of `name` is the lock `name:i`, of any flavour. In a cluster the segments are in different slots, unless
+//! a hash tag (`{..}`) in the name keeps them in one slot.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,7 +121,7 @@ impl Striped {
     ///
     /// For the same number of segments, the result is the same in every process, version and language: the FNV-1a hash
     /// of the key's bytes (64 bits), its upper half XOR its lower half, modulo the number of segments. `"order:42"` is
-    /// in segment 7 of 8, and in 807 of 1000.
+    /// in segment 7 of 8, and in segment 807 of 1000.
     #[must_use]
     pub fn of(&self, key: impl AsRef<[u8]>) -> Option<usize> {
         let hash = fnv_1a(key.as_ref());
@@ -237,8 +237,8 @@ impl DistLock for Striped {
             for segment in self.segments.iter() {
                 match segment.release(owner).await {
                     Err(Error::NotHeld { .. }) => {}
-                    // Errors in doubt end the loop: this segment may have been released, and the next segment would be
-                    // a second release.
+                    // Any other error ends the loop, because this segment may have been released, and a further release
+                    // would be a second one.
                     Err(error @ (Error::WrongType { .. } | Error::Server { .. })) => bad = Some(error),
                     outcome => return outcome,
                 }

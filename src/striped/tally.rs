@@ -3,7 +3,7 @@
 use crate::error::{Deadlock, Error, Result};
 
 /// Returns true for an error that every other segment would return too. `NotReentrant` is such an error only if the
-/// acquire refuses re-entry. The plain flavour always refuses a segment that the owner holds, and another segment may
+/// acquire refuses re-entry. A plain lock returns it for each segment that the owner holds, while another segment may
 /// be free.
 pub(super) const fn applies_to_all_segments(error: &Error, not_reentrant: bool) -> bool {
     match error {
@@ -51,7 +51,7 @@ impl Tally {
         !self.busy && self.passing.is_none() && self.bad.is_some()
     }
 
-    /// Busy only if every usable segment is known to be held.
+    /// Returns None, which means busy, only if every usable segment is known to be held.
     pub(super) fn verdict<T>(self) -> Result<Option<T>> {
         match self {
             Self { passing: Some(error), .. } | Self { busy: false, bad: Some(error), .. } => Err(error),

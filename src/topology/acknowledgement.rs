@@ -1,4 +1,4 @@
-//! Acknowledgement by the replicas of one server: the rule of [`Acks`], and the replica counts that it needs.
+//! Acknowledgement by the replicas of one server: the rule of [`Acks`], and the replica counts that the rule needs.
 //!
 //! 1. `concerns` tells whether a call needs acknowledgement.
 //! 2. `how` returns how many replicas to wait for. If needed, `how` queries the server for its replicas (`INFO
@@ -6,7 +6,7 @@
 //! 3. The transport sends the call with a `WAIT` behind it, and reports how many replicas acknowledged.
 //! 4. `judge` decides whether that number is enough.
 //!
-//! A script whose owner holds the lock always writes, even if it only sets the same lease again. Reason: `WAIT` counts
+//! A script that leaves its owner with the lock always writes, even if the lease stays the same. Reason: `WAIT` counts
 //! the replicas that have the last write of its own connection. From Redis 7.2 on, a `WAIT` after a script that wrote
 //! nothing counted even a frozen replica (100 of 100 tries). A replica that has the write also has all earlier writes
 //! of any client, because the replication stream is ordered.
@@ -40,7 +40,7 @@ pub(crate) struct AckRule {
 }
 
 impl AckRule {
-    /// Rule for a single server. [`Acks::Redisson`] never waits there.
+    /// Rule for a single server, where [`Acks::Redisson`] means [`Acks::Off`].
     pub(crate) fn single(options: &Options) -> Self {
         let acks = if options.acks == Acks::Redisson { Acks::Off } else { options.acks };
         Self { acks, within: options.acknowledged_within(), is_told: false }
@@ -73,11 +73,11 @@ pub(crate) struct Acknowledgement {
     /// Number of replicas in the server's last report. Under [`Acks::Redisson`], this counts replicas that are up to
     /// date. Under [`Acks::All`], it counts connected replicas. On a single server, it is the largest number seen.
     connected: AtomicUsize,
-    /// When the server answered last, in ns of the local clock; 0 = never.
+    /// Start of the last answered query for replicas, in ns of the local clock; 0 = none was answered.
     asked: AtomicU64,
     /// Under [`Acks::Redisson`], the server counts as having no replicas until this moment, in ns of the local clock.
     none_until: AtomicU64,
-    /// True if acknowledgement is not possible at this server. Set in non-strict modes only.
+    /// True if acknowledgement is not possible at this server. Set only if the rule is not strict.
     is_off: AtomicBool,
     /// Number of calls that wait for replicas now. `wanted` is the number of replicas that the latest of them waits
     /// for.
@@ -107,7 +107,7 @@ impl Acknowledgement {
         }
     }
 
-    /// Awaits `acknowledged`, and counts the call as one that waits for `wanted` replicas.
+    /// Awaits `acknowledged`. Meanwhile the call counts as waiting for `wanted` replicas.
     pub(super) async fn waiting<T>(&self, wanted: usize, acknowledged: impl Future<Output = T>) -> T {
         self.wanted.store(wanted, Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Acknowledgement {
         self.told.store(replicas, Ordering::Relaxed);
     }
 
-    /// Raises the number of replicas to at least this. For topologies that do not report unreachable replicas.
+    /// Like [`knows_of`](Self::knows_of), but the number never falls. For replicated setups.
     pub(super) fn has_seen(&self, replicas: usize) {
         self.told.fetch_max(replicas, Ordering::Relaxed);
     }
@@ -147,8 +147,8 @@ impl Acknowledgement {
             && now.as_nanos() >= self.none_until.load(Ordering::Relaxed)
     }
 
-    /// Returns how to acknowledge a call. `None` if the call needs no acknowledgement, or if none is possible and the
-    /// rule is not strict.
+    /// Returns how to acknowledge a call. `None` if the call needs no acknowledgement, or if acknowledgement is
+    /// impossible and the rule is not strict.
     pub(super) async fn how(
         &self,
         transport: &dyn Transport,
@@ -221,8 +221,8 @@ impl Acknowledgement {
         Ok(self.told.load(Ordering::Relaxed).max(self.connected.load(Ordering::Relaxed)).max(1))
     }
 
-    /// Decides whether enough replicas have acknowledged. `outcome` is the number of replicas that have, or why that
-    /// number is unknown.
+    /// Decides whether enough replicas have acknowledged. `outcome` is the number of replicas that have acknowledged,
+    /// or the reason why it is unknown.
     pub(super) async fn judge(
         &self,
         transport: &dyn Transport,
@@ -255,7 +255,6 @@ impl Acknowledgement {
                     self.note(0, now);
                     return Ok(());
                 }
-                // The login may not run `INFO`, so the number of replicas cannot be known.
                 Err(fault) if fault.kind == FaultKind::Refused => {
                     self.turn_off(transport, &fault.message);
                     return Ok(());
@@ -288,7 +287,7 @@ impl Acknowledgement {
             Err(fault) if fault.kind == FaultKind::Refused && is_unsupported(&fault.message) => {
                 return Err(cannot(transport, &fault.message));
             }
-            // Other failures do not matter here: every call checks again.
+            // Other failures do not matter here, because every call checks again.
             _ => {}
         }
         match self.rule.acks {

@@ -16,8 +16,8 @@ pub(crate) struct Address {
 const LONGEST: usize = 253;
 
 impl Address {
-    /// Returns `None` if no server can have this address. The text is checked because most addresses come from servers,
-    /// and are used in connections and logs.
+    /// Returns `None` if no server can have this address. The text is checked because it usually comes from a server,
+    /// and ends up in connections and logs.
     pub(crate) fn new(host: &str, port: u16) -> Option<Self> {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);

@@ -1,5 +1,5 @@
-//! The clock of one server, estimated from its replies. Commands that must have no effect after their last moment need
-//! this clock.
+//! The clock of one server, estimated from its replies. A command with a *last moment* needs this clock: once the
+//! server's time is later, the command must have no effect.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::config::millis;
 use crate::world::Moment;
 
-/// Offset of a server's time of day from the local clock, in ms. The offset is a lower bound. So a server time that has
-/// passed by this estimate has really passed.
+/// Offset of a server's time of day from the local clock, in ms. The offset is a lower bound. So if a moment of the
+/// server has passed by this estimate, it has really passed.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     ahead: AtomicI64,
@@ -24,8 +24,8 @@ impl Default for ServerClock {
 
 const UNKNOWN: i64 = i64::MIN;
 
-/// Time for which a learned offset is used, in ms. Later the clocks may have drifted, or another server may have the
-/// address.
+/// Time for which a learned offset is used, in ms. After that, the clocks may have drifted, or another server may have
+/// the address.
 const BELIEVED: i64 = 60_000;
 
 /// Times of day that are accepted, in ms. A server's reply is untrusted input.
@@ -35,13 +35,12 @@ impl ServerClock {
     /// Notes the time `at` of the server, from a reply that arrived at `now`.
     pub(crate) fn learn(&self, at: i64, now: Moment) {
         if SENSIBLE.contains(&at) {
-            // In this order, so that an old offset never looks new.
+            // `ahead` is stored first, so that no reader sees the new `learnt` with the old offset.
             self.ahead.store(at.saturating_sub(local(now)), Ordering::Relaxed);
             self.learnt.store(local(now), Ordering::Release);
         }
     }
 
-    /// True if the server's time is known.
     pub(crate) fn is_known(&self, now: Moment) -> bool {
         self.time(now).is_some()
     }
@@ -52,8 +51,8 @@ impl ServerClock {
     }
 
     /// Returns the last moment of a command that is sent at `sent` and may take `within`, in ms of the server's time.
-    /// While the server's time is unknown, the result is a moment long past. The server then refuses the command, and
-    /// its reply contains the server's time.
+    /// While the server's time is unknown, the result is a moment long past. The command then does nothing, and its
+    /// reply contains the server's time.
     pub(crate) fn last(&self, sent: Moment, within: Duration) -> i64 {
         let age = local(sent).saturating_sub(self.learnt.load(Ordering::Acquire));
         match self.ahead.load(Ordering::Relaxed) {

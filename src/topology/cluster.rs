@@ -45,8 +45,7 @@ pub(super) use gate::Gate;
 /// the change later.
 const NEWS_TAKES: Duration = Duration::from_secs(1);
 
-/// A node with slots has left the cluster if no view has listed the node for this long. An unreachable node has left
-/// its shard if no view has listed the node as unreachable for this long.
+/// Time after which a node that views do not list any more is treated as gone (see `State::prepare`).
 const GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// A member without slots is kept for this long after the last `ASK` redirect to it.
@@ -116,8 +115,8 @@ impl Cluster {
         self.state.read().members.values().cloned().collect()
     }
 
-    /// Returns the members that have slots. No name lives on a guest. Even while a guest runs their commands, holds and
-    /// waiters belong to the member that has the slot.
+    /// Returns the members that have slots. No name lives on a guest: a guest may run the commands of a hold or a
+    /// waiter, but these belong to the member that has the slot.
     pub(super) fn members(&self) -> Vec<MemberId> {
         let state = self.state.read();
         let addresses = state.slots.addresses();
@@ -171,12 +170,12 @@ impl Cluster {
             if !changes.is_empty() {
                 state.redirected = Some(self.nobody.transport().world().now());
             }
-            // False if the redirect was older than the map.
+            // The condition is false if the redirect was older than the map.
             if state.slots.primary(slot) == Some(to) {
                 self.enter(&mut state, to.clone(), member);
             }
             if !changes.is_empty() {
-                // A promoted replica must know its number of replicas before it gets the first command.
+                // The member of a promoted replica must know the number of replicas before the first command.
                 state.update_replica_counts();
             }
             state.forget(&changes)
@@ -254,13 +253,13 @@ impl Cluster {
         }
     }
 
-    /// Removes a closed member from the map. The next query of the servers creates a new member.
+    /// Removes a closed member from `members`. The next query of the servers creates a new member.
     fn forget_closed(&self, member: MemberId) {
         self.state.write().members.retain(|_, known| known.id() != member);
         self.suspicion.raise();
     }
 
-    /// Passes a changed map on to subscriptions, waiting commands and the listener. Closes `left`, the members that
+    /// Tells subscriptions, waiting commands and the listener that slots have moved. Closes `left`, the members that
     /// have lost their last slot.
     fn changed(&self, (changes, left): (Changes, Vec<Arc<Member>>)) {
         let world = self.nobody.transport().world();
@@ -278,7 +277,7 @@ impl Cluster {
         tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
         self.strays.resubscribe(changes.slots.iter().copied());
         self.suspicion.changed();
-        // The holds in these slots are confirmed. Only the new primary can say that a lock is not held.
+        // Has the holds renewed, because only the new primary knows which of them still exist.
         self.notify(|listener| listener.slots_moved(&changes.slots));
     }
 
@@ -294,7 +293,8 @@ impl Cluster {
 }
 
 impl State {
-    /// Returns the member of a slot, and the placement of its names. `Err` has the placement if no primary is known.
+    /// Returns the member of a slot, and the placement of the slot's names. If no primary is known, `Err` has the
+    /// placement.
     fn at(&self, slot: u16) -> std::result::Result<(&Arc<Member>, Placement), Placement> {
         let generation = usize::try_from(self.slots.generation(slot)).unwrap_or(usize::MAX);
         let member = self.slots.primary(slot).and_then(|address| self.members.get(address));
@@ -304,8 +304,8 @@ impl State {
         }
     }
 
-    /// Prepares the map for a view at this moment: sets whether hearsay resists the view, and forgets nodes that have
-    /// left.
+    /// Prepares the map for a view at this moment: sets whether hearsay (see `slots/map.rs`) resists the view, and
+    /// forgets nodes that have left.
     ///
     /// If no view has listed a node with slots for [`GONE_AFTER`], the node was removed from the cluster, and other
     /// nodes may claim its slots. If no view has listed an unreachable node as unreachable for that long, the node does

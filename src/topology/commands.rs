@@ -14,7 +14,7 @@ use crate::transport::{Call, Fault, FaultKind, Reply};
 pub(crate) struct Answered {
     pub(crate) reply: Reply,
     /// Where the client's map placed the name when the command was sent. While the name's slot is being moved, the
-    /// target of the move may have replied instead of that server.
+    /// target of the move may have replied instead.
     pub(crate) placement: Placement,
     pub(crate) clock: MemberClock,
 }
@@ -35,8 +35,8 @@ impl Topology {
         self.run_placed(name, call).await.map(|(reply, _)| reply)
     }
 
-    /// Like [`run`](Self::run). Also returns the name's placement when the command was sent. The name may have moved
-    /// since then.
+    /// Like [`run`](Self::run). Also returns the name's placement at the time when the command was sent. The name may
+    /// have moved since.
     pub(crate) async fn run_placed(&self, name: &LockName, call: Call) -> Result<(Reply, Placement), Fault> {
         match &self.servers {
             Servers::Fixed { members, .. } => {
@@ -55,22 +55,22 @@ impl Topology {
         }
     }
 
-    /// Returns what is known about the server's handling of scripts without declared keys. `None` if the server refuses
-    /// such scripts, has left the cluster, or is not part of a cluster.
+    /// Returns what is known about scripts without declared keys at the server of this placement. `None` if the server
+    /// refuses such scripts, has left the cluster, or is not part of a cluster.
     pub(crate) fn undeclared(&self, placement: Placement) -> Option<Arc<Undeclared>> {
         let member = self.at(placement)?;
         Some(Arc::clone(member.undeclared())).filter(|undeclared| undeclared.is_taken())
     }
 
     /// Returns whether all servers of a cluster accept scripts without declared keys. Ignores servers where that is
-    /// unknown. `None` if it is unknown everywhere, or without a cluster.
+    /// unknown. `None` if that is unknown for every server, or if there is no cluster.
     pub(crate) fn undeclared_keys(&self) -> Option<bool> {
         let Servers::Cluster(cluster) = &self.servers else { return None };
         let known = cluster.all().into_iter().filter_map(|member| member.undeclared().known());
         known.reduce(|one, other| one && other)
     }
 
-    /// Runs a call at the server of this placement, even if the name has moved since.
+    /// Runs a call at the server of this placement, even if the name has moved since. Only for clusters.
     pub(crate) async fn run_at(&self, placement: Placement, call: Call) -> Result<Reply, Fault> {
         let gone = || Fault::new(FaultKind::NotSent, "the server is no part of the cluster any more");
         self.at(placement).ok_or_else(gone)?.run(&*self.world, call).await
@@ -84,7 +84,7 @@ impl Topology {
     }
 
     /// Like [`run_placed`](Self::run_placed), for a call that contains a moment in the server's time. `call` builds the
-    /// call again for each server, with that server's clock.
+    /// call with the clock of the server that will get it.
     pub(crate) async fn run_timed(
         &self,
         name: &LockName,

@@ -22,7 +22,7 @@ pub enum TopologyKind {
     Cluster,
     /// A primary with replicas, watched by sentinels.
     Sentinel,
-    /// Several servers without sentinels or slots. One is the primary.
+    /// Several servers without sentinels or slots. The client finds the primary by the servers' `ROLE`.
     Replicated,
 }
 

@@ -1,19 +1,18 @@
 //! Detects servers that have stopped answering, from the replies to this client's commands.
 //!
 //! A server is *silent* if a reply is outstanding, and no reply at all has arrived for 100 ms. If four times the usual
-//! reply time is longer, that limit counts instead.
+//! reply time is longer, that limit counts instead. A failed command counts as unanswered until another reply arrives.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::world::{Moment, World, nanos};
 
-/// After this time without any reply, a server with an outstanding reply is silent. [`SLOWER`] times the usual reply
-/// time counts instead if longer.
+/// The two limits for silence, as defined above. The longer limit counts.
 const SILENT: Duration = Duration::from_millis(100);
 const SLOWER: u64 = 4;
 
-/// Time for which an overdue reply counts as missed after its caller gave up.
+/// Time for which an overdue reply counts as missed after the caller gave up.
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// The replies of a server. Moments are in ns of the local clock.
@@ -24,10 +23,10 @@ pub(super) struct Liveness {
     asked: AtomicU64,
     /// When the last reply arrived.
     heard: AtomicU64,
-    /// Start of the silence before a command ended without a reply: when the command was sent, or when the last reply
+    /// Start of the silence in which a command ended without a reply: when the command was sent, or when the last reply
     /// arrived, whichever is later. 0 once another reply arrives. Ignored after `known_until`.
     missed: AtomicU64,
-    /// When `missed` expires: never if the command failed; [`MEMORY`] after its caller gave up.
+    /// When `missed` expires: never after a failed command, and [`MEMORY`] after a caller gave up.
     known_until: AtomicU64,
     /// Usual reply time in ns: a moving average in which each reply has a weight of one eighth. 0 before the first
     /// reply.
@@ -44,8 +43,7 @@ impl Liveness {
     }
 
     pub(super) fn heard(&self, now: Moment) {
-        // A plain store, because every command runs this code. It does not matter which of two simultaneous replies
-        // counts as the last.
+        // A plain store is enough: which of two simultaneous replies counts as the last does not matter.
         self.heard.store(now.as_nanos(), Ordering::Relaxed);
         if self.missed.load(Ordering::Relaxed) != 0 {
             self.missed.store(0, Ordering::Relaxed);
@@ -113,7 +111,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// A command in flight. If its caller drops it, the clock shows whether the reply was overdue.
+/// A command in flight. A drop before the reply means that the caller gave up (`given_up`).
 pub(super) struct UnderWay<'a> {
     pub(super) pending: Option<Pending<'a>>,
     pub(super) world: &'a dyn World,

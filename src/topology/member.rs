@@ -62,17 +62,17 @@ pub(super) struct Member {
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     /// Number of broken connections. Locked while a change is reported, so that reports arrive in order.
     broken: Mutex<usize>,
-    /// True while there has been no connection for messages for a while.
+    /// True once there has been no connection for messages for a while, until there is one again.
     is_deaf: AtomicBool,
-    /// True if a command about a lock was refused for a temporary reason, and none has succeeded since. `refusal` is
-    /// the text of the last such error.
+    /// True if a command about a lock was refused for a temporary reason, and no such command has succeeded since.
+    /// `refusal` is the text of the last such error.
     is_refusing: AtomicBool,
     refusal: Mutex<String>,
     asking: AskingConnection,
     left: Left,
 }
 
-/// Set by [`Member::leave`]: callers stop waiting for replies of this server.
+/// Whether [`Member::leave`] was called. If so, callers stop waiting for replies of this server.
 #[derive(Default)]
 struct Left {
     is_left: AtomicBool,
@@ -99,7 +99,7 @@ impl Member {
         Self::of_cluster(id, "", transport, Arc::new(Undeclared::new(tells_of_keys_elsewhere)), rule)
     }
 
-    /// Like `new`, for a server of a cluster. `undeclared` is shared with the transport, which updates it.
+    /// Like `new`, for a server of a cluster. The transport has the same `undeclared`, and updates it.
     pub(super) fn of_cluster(
         id: MemberId,
         host: &str,
@@ -129,7 +129,6 @@ impl Member {
         })
     }
 
-    /// Describes this server as a primary, for [`Topology::info`](super::Topology::info).
     pub(super) fn info(&self, epoch: Option<u64>) -> ServerInfo {
         let address = self.transport.address().to_owned();
         ServerInfo { address, role: ServerRole::Primary, epoch, since: Some(self.since.elapsed()) }
@@ -155,12 +154,10 @@ impl Member {
         &self.gate
     }
 
-    /// Whether the server runs scripts without declared keys.
     pub(super) fn undeclared(&self) -> &Arc<Undeclared> {
         &self.undeclared
     }
 
-    /// The server's time of day, as estimated from its replies.
     pub(super) const fn clock(&self) -> &ServerClock {
         &self.clock
     }
@@ -177,9 +174,9 @@ impl Member {
         fault
     }
 
-    /// Runs a call as [`Transport::run`] does, and notes whether a reply arrived. If the acknowledgement rule demands
-    /// it, a call that makes its caller a holder also waits for replicas. If too few replicas acknowledge, the call
-    /// fails with [`FaultKind::Unacknowledged`].
+    /// Runs a call as [`Transport::run`] does, and notes whether a reply arrived. A call that acquires or prolongs a
+    /// hold also waits for replicas, if the acknowledgement rule demands that. If too few replicas acknowledge, the
+    /// call fails with [`FaultKind::Unacknowledged`].
     pub(super) async fn run(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
         let outcome = if self.acknowledgement.concerns(call.script, world.now()) {
             // Boxed to keep the futures of other calls small.
@@ -232,7 +229,7 @@ impl Member {
         self.noted(world, self.transport.run(call)).await
     }
 
-    /// Awaits a reply, which is outstanding from now on, and notes whether it arrives.
+    /// Awaits a reply, and notes whether it arrives. From this call on, the reply counts as outstanding.
     async fn noted<T>(&self, world: &dyn World, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
         let outcome = answer.await;
@@ -250,16 +247,15 @@ impl Member {
         }
     }
 
-    /// Makes all callers stop waiting for replies of this server. Closing the connections takes a while if the server
-    /// is unreachable.
+    /// Makes all callers stop waiting for replies of this server at once. Closing the connections would end these waits
+    /// too, but takes a while if the server is unreachable.
     pub(super) fn leave(&self) {
         self.left.is_left.store(true, Ordering::Release);
         self.left.notify.notify_waiters();
     }
 
-    /// Returns once [`leave`](Self::leave) has been called.
     pub(super) async fn left(&self) {
-        // Created before the flag is read, because it only sees notifications after its creation.
+        // `left` is created before the flag is read, because it only sees notifications after its creation.
         let left = self.left.notify.notified();
         if !self.left.is_left.load(Ordering::Acquire) {
             left.await;
@@ -276,7 +272,6 @@ impl Member {
         futures::future::join(self.transport.close(within), asking).await;
     }
 
-    /// True if the server was silent at that moment: a reply was overdue.
     pub(super) fn is_silent(&self, at: Moment) -> bool {
         self.liveness.is_silent(at)
     }
@@ -284,7 +279,7 @@ impl Member {
     /// Notes whether the server refused a command about a lock for a temporary reason.
     pub(super) fn note<T>(&self, outcome: &Result<T, Fault>) {
         match outcome {
-            // Written only if it changes, because every command passes here.
+            // The flag is stored only if it changes, because every command runs this code.
             Ok(_) if self.is_refusing.load(Ordering::Relaxed) => self.is_refusing.store(false, Ordering::Relaxed),
             Ok(_) => {}
             Err(fault) if fault.kind == FaultKind::Refused && Passing::of(&fault.message).is_some() => {
@@ -295,7 +290,7 @@ impl Member {
         }
     }
 
-    /// Returns the error for a reply that did not arrive in time. It names what is missing: acknowledgements, a
+    /// Returns the error for a reply that did not arrive in time. The error names what is missing: acknowledgements, a
     /// connection, a server that accepts commands, or the reply.
     pub(super) fn missing(&self) -> Error {
         let (wanted, is_silent) = (self.acknowledgement.awaited(), self.is_silent(self.transport.world().now()));

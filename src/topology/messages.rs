@@ -52,7 +52,7 @@ impl Topology {
         }
     }
 
-    /// False once the server of this name has had no connection for messages for a while.
+    /// False once there has been no connection for messages to the name's server for a while.
     pub(crate) fn hears(&self, name: &LockName) -> bool {
         !self.member(name).is_deaf()
     }

@@ -1,4 +1,4 @@
-//! Finds the server that a name lives on.
+//! Finds the server that the name of a lock lives on.
 //!
 //! Other modules run commands and subscribe by name, not by server. Every call looks up the name's server again,
 //! because names move.
@@ -9,8 +9,8 @@
 //! | a cluster ([`cluster`]) | on the primary of the name's slot |
 //! | Sentinel, or replicated ([`primary`]) | on the primary, for all names |
 //!
-//! The registry calls [`Topology::placement`] while it holds a lock of its own. So `placement` takes no lock of the
-//! engine.
+//! The registry (`engine/registry`) calls [`Topology::placement`] while it holds a mutex. So `placement` must not lock
+//! a mutex of the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,10 +88,8 @@ impl Placement {
     const NOWHERE: Self = Self { member: MemberId::new(usize::MAX), slot: 0, generation: 0 };
 }
 
-/// Maps a name to one of the fixed servers.
 #[derive(Clone, Debug)]
 enum Rule {
-    /// There is only one server.
     Single,
     /// For tests with several servers. A name's server is the last digit of the name, plus this number of moves.
     #[cfg(test)]
@@ -176,8 +174,7 @@ impl Topology {
         }
     }
 
-    /// Returns every server that has names now. In a cluster, the result includes the placeholder for names that no
-    /// server has.
+    /// Like [`members`](Self::members). In a cluster, the result also has the placeholder for names that no server has.
     pub(crate) fn homes(&self) -> Vec<MemberId> {
         let mut homes = self.members();
         if let Servers::Cluster(_) = &self.servers {
@@ -203,7 +200,7 @@ impl Topology {
         }
     }
 
-    /// Checks that the connections support acknowledgement by replicas, if the rule is strict.
+    /// If the acknowledgement rule is strict, checks that the connections support acknowledgement by replicas.
     ///
     /// # Errors
     ///
@@ -212,7 +209,7 @@ impl Topology {
         self.all().iter().try_for_each(|member| member.acknowledgement().check_connection(&**member.transport()))
     }
 
-    /// Checks that each server supports `WAIT`, if the acknowledgement rule is strict.
+    /// If the acknowledgement rule is strict, checks that each server supports `WAIT`.
     ///
     /// # Errors
     ///
@@ -223,7 +220,7 @@ impl Topology {
         futures::future::try_join_all(checks).await.map(drop)
     }
 
-    /// Checks that the keys of a name are in one slot, if the servers are a cluster.
+    /// If the servers are a cluster, checks that the keys of a name are in one slot.
     pub(crate) fn check(&self, name: &LockName) -> Result<()> {
         match &self.servers {
             Servers::Cluster(_) => name.check_in_cluster(),
@@ -231,9 +228,7 @@ impl Topology {
         }
     }
 
-    /// True if the name's server was silent at that moment: a reply was outstanding, and no reply had arrived for
-    /// longer than usual. A failed command counts as unanswered until another reply arrives. An overdue command that
-    /// its caller dropped counts as unanswered for one second at most.
+    /// True if the name's server was silent at that moment, as `liveness` defines it.
     pub(crate) fn is_silent(&self, name: &LockName, at: Moment) -> bool {
         self.member(name).is_silent(at)
     }
@@ -245,7 +240,7 @@ impl Topology {
         self.named(self.member(name).missing(), name)
     }
 
-    /// Adds the name of the lock and its server to an error.
+    /// Adds the name of the lock and the server of that name to an error.
     pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
         error.about(&name.as_written).at(Some(&self.member(name).server()))
     }
@@ -258,7 +253,8 @@ impl Topology {
         }
     }
 
-    /// Returns when most sentinels last confirmed the primary. `None` if renewals do not depend on such a confirmation.
+    /// Returns the start of the last query in which most sentinels confirmed the primary. `None` unless the option
+    /// `confirm_primary` is set.
     pub(crate) fn confirmed(&self) -> Option<Moment> {
         match &self.servers {
             Servers::Primary(primary) => primary.confirmed(),
@@ -304,7 +300,7 @@ impl Topology {
         &self.world
     }
 
-    /// Returns the current moment on the clock of deadlines.
+    /// Returns the current moment on the clock that deadlines use.
     pub(crate) fn now(&self) -> Moment {
         self.world.now()
     }

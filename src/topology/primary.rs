@@ -1,12 +1,13 @@
-//! One primary for all names. Another server can take its place.
+//! One primary for all names. Another server can become the primary.
 //!
 //! 1. [`sentinel`] finds the primary of a set by querying its sentinels. [`replicated`] queries the servers themselves.
 //! 2. [`watch`] decides when to query: every `scan_interval`, and more often in doubt.
-//! 3. `taking` checks that another server is the primary, and makes that server the current primary.
+//! 3. `taking` makes another server the current primary, once that server itself reports that it is a primary.
 //! 4. `channels` restores the subscriptions at the new primary.
 //! 5. [`Primary::run`] sends commands to the current primary.
 //!
-//! The old primary gets no more commands. It may be cut off, and accept writes that no other server ever gets.
+//! The old primary gets no more commands. It may be cut off from its replicas, and accept writes that no other server
+//! ever gets.
 //!
 //! Lock order: `taking` (held across awaits), then `current`, then `replicas`. The lock `broken` of a member comes
 //! before `current`.
@@ -55,7 +56,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Time that the primary has to answer a query if it is silent or one of its connections is broken.
 const SILENT_WITHIN: Duration = Duration::from_millis(50);
 
-/// First and longest pause before a command that has not run is sent again.
+/// Shortest and longest pause before a command that has not run is sent again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
@@ -73,7 +74,6 @@ pub(crate) struct Primary {
     suspicion: Arc<Suspicion>,
     /// The channels that should be subscribed.
     channels: Mutex<BTreeSet<Bytes>>,
-    /// The sentinels of the set.
     sentinels: Witnesses,
     /// The servers that may become the primary.
     servers: Witnesses,
@@ -87,7 +87,6 @@ pub(crate) struct Primary {
     confirmed: AtomicU64,
 }
 
-/// The server that is the primary now.
 struct Current {
     member: Arc<Member>,
     address: Address,
@@ -95,7 +94,7 @@ struct Current {
     epoch: u64,
     /// Number of times that another server has become the primary.
     generation: usize,
-    /// True if the client found the server by its replication history, and no sentinel has named it yet.
+    /// True if no sentinel has named this server yet: the client found it by its replication history or its role.
     is_early: bool,
     since: Instant,
     /// True while a connection to the server is broken.
@@ -204,7 +203,6 @@ impl Primary {
         }
     }
 
-    /// Runs a call at the current primary.
     pub(super) async fn run(&self, call: &(dyn Fn(&ServerClock) -> Call + Send + Sync)) -> Result<Answered, Fault> {
         let (until, mut pause) = (Instant::now() + self.settings.command_timeout, SHORTEST_PAUSE);
         loop {
@@ -223,7 +221,7 @@ impl Primary {
                 return Err(fault);
             }
             match (fault.kind, Redirect::of(&fault.message, "")) {
-                // Another server is the primary now. The old one may have run the command.
+                // Another server is the primary now. The old primary may have run the command.
                 (FaultKind::Closed, _) => return Err(left(fault)),
                 (FaultKind::Lost | FaultKind::TimedOut, _) => {
                     self.suspicion.raise();
@@ -234,7 +232,7 @@ impl Primary {
                 }
                 _ => return Err(fault),
             }
-            // The command has not run, and another server may accept it soon.
+            // The command has not run, and the same server or another server may accept it soon.
             if Instant::now() + pause >= until {
                 return Err(fault);
             }
@@ -283,7 +281,7 @@ impl Primary {
         self.settings.confirm_primary.then(|| Moment::from_nanos(self.confirmed.load(Ordering::Relaxed)))
     }
 
-    /// Notes that sentinels name this server at this epoch, if it is the current primary.
+    /// If the server at this address is the current primary, notes that sentinels name it at this epoch.
     fn confirm(&self, address: &Address, epoch: u64) {
         let mut current = self.current.write();
         if current.address == *address {

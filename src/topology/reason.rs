@@ -41,7 +41,6 @@ pub(super) fn away(server: &impl std::fmt::Display, why: &str) -> Error {
 pub(super) fn unreachable(server: &impl std::fmt::Display, error: Error) -> Error {
     match error {
         Error::Connection { message, outcome_unknown, source, origin } => {
-            // Errors of connections may already begin with the server's address.
             let server = server.to_string();
             let address = server.rsplit(' ').next().unwrap_or_default();
             let why = message.strip_prefix(address).and_then(|why| why.strip_prefix(": ")).unwrap_or(&message);

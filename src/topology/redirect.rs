@@ -1,4 +1,5 @@
-//! Classifies a server's errors by where the command must be sent instead.
+//! Classifies a server's errors by where the command must be sent instead. The *map* is the client's slot map. A *view*
+//! is a server's reply to `CLUSTER NODES`.
 //!
 //! | error | did the command run? | reaction |
 //! |---|---|---|
@@ -6,7 +7,7 @@
 //! | `ASK slot to`, one key | no | the command is sent to `to` behind an `ASKING`; the map stays |
 //! | `ASK slot to`, several or undeclared keys | no | as `TRYAGAIN`, because some keys may not be at `to` yet. Redis 6.2 replies `ASK` where other versions reply `TRYAGAIN` |
 //! | `TRYAGAIN` | no | retried at the same place after a pause |
-//! | `CLUSTERDOWN` for the whole cluster | no | a view is queried, and commands wait at the gate until the server serves again |
+//! | `CLUSTERDOWN` for the whole cluster | no | a view is queried, and commands wait at the gate (`cluster/gate.rs`) until the server serves again |
 //! | `CLUSTERDOWN` for one slot, `LOADING`, `MASTERDOWN`, `BUSY` | no | a view is queried, and the command is retried after a pause |
 //! | `while the cluster is down`, from a script | up to its first key or first write | as `CLUSTERDOWN` |
 //! | `READONLY`, `NOREPLICAS` | a script: up to the first write | as `LOADING`: the server is a replica now, or has too few replicas |
@@ -14,16 +15,16 @@
 //! | the same, for a step of a batch | up to that key | the step is sent again alone, with its key declared, and succeeds or fails with an error above |
 //! | any other | | passed on to the caller |
 //!
-//! "Up to" means that the script has written nothing. Scripts read every key that they use before the first write
-//! (`lua/`). Neither a slot nor the cluster's state changes while a script runs.
+//! "Up to" means that the script may have run until then, but has written nothing. Scripts read every key that they use
+//! before the first write (`lua/`). Neither a slot nor the cluster's state changes while a script runs.
 //!
 //! Errors from scripts have three forms:
 //!
-//! - Redis 7 and Valkey: the code in front, the place behind the text.
+//! - Redis 7 and Valkey: the code in front, the place in the script behind the text.
 //! - Redis 6.2: the place in front, then a dash and the code.
 //! - Redis 6.2, if the script caught the error: no code.
 //!
-//! `MOVED` and `ASK` never come from a script. They count only at the start of the text, because the rest may contain a
+//! `MOVED` and `ASK` never come from a script. They count only at the start of an error, because the rest may contain a
 //! user's text.
 
 use super::address::{Address, digits};

@@ -12,14 +12,12 @@ static ROLE: Script = Script::bare("topology/role", "ROLE");
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Accepts writes.
     Primary {
-        /// Number of replicas that it reports.
+        /// Number of replicas that the primary reports.
         replicas: usize,
     },
-    /// Replicates a primary.
     Replica,
-    /// Not a server of keys, for example a sentinel.
+    /// Not a data server, for example a sentinel.
     Other,
 }
 
@@ -71,7 +69,7 @@ impl Replication {
         told
     }
 
-    /// True if this server is a primary that was promoted, and that had this replication id as a replica.
+    /// True if this server is a promoted primary that had this replication id while it was a replica.
     pub(super) fn continues_history(&self, history: &str) -> bool {
         self.is_primary && !history.is_empty() && self.before == history
     }

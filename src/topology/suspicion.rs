@@ -27,12 +27,12 @@ impl Suspicion {
         self.raised.notified()
     }
 
-    /// Returns whether a suspicion has been raised since the last call.
+    /// Clears the suspicion. Returns whether it was raised since the last call.
     pub(super) fn take(&self) -> bool {
         self.is_raised.swap(false, Ordering::AcqRel)
     }
 
-    /// Wakes waiting commands. Each checks whether there is a server for it now.
+    /// Wakes waiting commands. Each command checks whether a server can accept it now.
     pub(super) fn changed(&self) {
         self.changed.notify_waiters();
     }

@@ -4,7 +4,6 @@ use super::address::Address;
 use crate::config::url::{Parts, host_and_port};
 use crate::error::{Error, Result};
 
-/// The parts of a URL that names several servers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServersUrl {
     pub(crate) kind: Kind,

@@ -2,8 +2,8 @@
 //!
 //! 1. At first each call is sent at once, by itself. While few calls are in flight, nothing waits.
 //! 2. With `WINDOW` commands in flight per connection, further calls queue.
-//! 3. When a command is answered, the queued calls share the next one: one trip through the client, the socket and the
-//!    server's dispatcher. Each step of that command succeeds or fails by itself.
+//! 3. When a command is answered, the queued calls share the next command: one trip through the client, the socket and
+//!    the server's dispatcher. Each call is a *step* of that command, and succeeds or fails by itself.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ mod batch;
 mod queue;
 
 /// After this time in the queue, a call stops counting the commands sent before it as in flight. Reason: a command that
-/// its own caller polls frees its place only when that caller polls again, which may never happen.
+/// its own caller polls stays in flight until that caller polls again, which may never happen.
 const STALL: Duration = Duration::from_millis(10);
 
 type Outcome = Result<Reply, Fault>;
@@ -83,7 +83,7 @@ impl Transport for Coalesced {
             match answered {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) if core.reaper.is_stopped() => Err(Fault::closed()),
-                // The runtime is ending. It has dropped the task with the command before it dropped this caller.
+                // The runtime is ending, and has dropped the task with the command before this caller.
                 Some(Err(_)) => Err(Fault::runtime_gone()),
                 None => Err(Fault::no_answer()),
             }
@@ -98,7 +98,7 @@ impl Transport for Coalesced {
         self.core.inner.trouble()
     }
 
-    /// Not batched here: lanes have groups of their own.
+    /// Not batched here, because lanes (`distlock_wire::Lanes`) send these calls in groups.
     fn run_acknowledged(
         &self,
         call: Call,

@@ -16,26 +16,26 @@ use crate::error::Result;
 /// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To find out which servers exist. Returned once the connection is up.
+    /// To find out which servers exist. The connection is returned once it is up.
     Seed,
-    /// For commands and messages of the names that live on the server. Returned at once. The connection comes up in the
-    /// background.
+    /// For commands and messages of the names that live on the server. The connection is returned at once, and comes up
+    /// in the background.
     Names {
-        /// True for sharded channels. Each belongs to one slot.
+        /// True for sharded channels: each channel belongs to one slot.
         sharded: bool,
     },
-    /// For commands that are each sent behind an `ASKING`. Returned at once, like `Names`. Commands arrive in the order
-    /// in which they are sent.
+    /// For commands that are each sent behind an `ASKING`. The connection is returned at once, as for `Names`. Commands
+    /// arrive in the order in which they are sent.
     Asking,
-    /// For occasional queries about the server. Returned once the connection is up.
+    /// For occasional queries about the server. The connection is returned once it is up.
     Watch,
-    /// For commands and messages of a sentinel, with the sentinels' login. Returned once the connection is up.
+    /// For commands and messages of a sentinel, with the sentinels' login. The connection is returned once it is up.
     Sentinel,
 }
 
 /// Connects to servers that belong together, by address.
 ///
-/// [`Client::over_cluster`](crate::Client::over_cluster) builds a client on it.
+/// [`Client::over_cluster`](crate::Client::over_cluster) builds a client on a connector.
 pub trait Connector: Send + Sync + fmt::Debug {
     /// Connects to the server at `host:port`.
     ///
@@ -104,7 +104,7 @@ impl Connector for Dial {
     }
 }
 
-/// Connects to one server. `direct`: without fred, where that is possible.
+/// Connects to one server. If `direct`, connects without fred where that is possible.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     options: &Options,

@@ -20,7 +20,7 @@ pub(crate) struct Endpoint {
     pub(crate) database: Option<u8>,
 }
 
-/// The parsed form of an [`Endpoint`]. Errors never repeat a part of the URL, because it may contain a password.
+/// The parsed form of an [`Endpoint`]. Errors never repeat a part of the URL, because the URL may contain a password.
 pub(crate) struct Parsed {
     pub(crate) place: Place,
     pub(crate) username: Option<Secret>,
@@ -96,7 +96,7 @@ impl Endpoint {
         Secured::new(&tls, host).map(Some).map_err(Error::config)
     }
 
-    /// `None`, because only fred uses the platform's library.
+    /// Always `None`, because only fred uses the platform's library.
     #[cfg(not(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls"))))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as above")]
     pub(crate) const fn secured(&self, _place: &Place) -> Result<Option<Secured>> {

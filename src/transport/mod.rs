@@ -68,8 +68,8 @@ fn cannot_acknowledge() -> BoxFuture<'static, Result<Replied, Fault>> {
 /// Makes this process keep its tables of names and owners in the same order in every run, for reproducible simulations.
 ///
 /// Call this function before the first client and owner are created. Otherwise the order is random, so that an attacker
-/// who chooses names cannot provoke hash collisions. Do not call this function in programs whose names come from
-/// outside.
+/// who chooses names cannot provoke hash collisions. Do not call this function in a program that takes names of locks
+/// from outside.
 #[cfg(feature = "unstable-transport")]
 pub fn deterministic_tables() {
     crate::hash::unseeded();
@@ -79,8 +79,8 @@ pub fn deterministic_tables() {
 pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Runs a script once.
     ///
-    /// Nothing is sent before the first poll. The script is sent again only after `NOSCRIPT`, which means that it has
-    /// not run. The future ends by itself, after one command timeout at the latest.
+    /// Nothing is sent before the first poll. The script is sent again only after `NOSCRIPT`, because the script has
+    /// then not run. The future ends by itself, after one command timeout at the latest.
     ///
     /// # Cancel safety
     ///
@@ -96,8 +96,8 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Runs a script as [`run`](Self::run) does, and reports how many replicas have its writes.
     ///
     /// A `WAIT` follows the call on the same connection, because `WAIT` covers the writes of its own connection only.
-    /// Other callers' commands never wait behind it. `sent` is notified once the call no longer waits for other calls.
-    /// From then on, a reply is expected.
+    /// Commands of other callers never wait behind the `WAIT`. `sent` is notified once the call no longer waits for
+    /// other calls. From then on, a reply is expected.
     fn run_acknowledged(
         &self,
         _call: Call,

@@ -1,7 +1,7 @@
 //! One Redis server over fred: a pool of connections for commands, and one connection for messages. Only this module
 //! imports fred.
 //!
-//! It works around problems of fred 10.1 (`tests/client/traps.rs` has a test for each):
+//! This module works around problems of fred 10.1 (`tests/client/traps.rs` has a test for each):
 //! - Scripts are sent by `custom`, at most once.
 //! - Silent connections are detected by counting timeouts.
 //! - Connections are closed explicitly.
@@ -81,7 +81,7 @@ impl Transport for Node {
         let (connection, script_cache) = (Arc::clone(&self.connections[next]), self.script_cache);
         let (closed, ended) = (Arc::clone(&self.closed), Arc::clone(&self.ended));
         Box::pin(async move {
-            // Created before `closed` is checked, because it sees only notifications after its creation.
+            // `ended` is created before `closed` is checked, because it sees only notifications after its creation.
             let ended = ended.notified();
             if closed.load(Ordering::Acquire) {
                 return Err(Fault::closed());
@@ -92,7 +92,7 @@ impl Transport for Node {
                     Err(_) if closed.load(Ordering::Relaxed) => Err(Fault::closed()),
                     outcome => outcome,
                 },
-                // fred keeps an unsent command until its timeout.
+                // fred keeps an unsent command until the command times out.
                 () = ended => Err(Fault::closed()),
             }
         })
@@ -186,7 +186,7 @@ impl Transport for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The owner has closed the connections, unless the runtime ended first. Then the tasks are gone as well.
+        // The owner has closed the connections. If the runtime ended first, the tasks are gone as well.
         self.tasks.get_mut().iter().for_each(JoinHandle::abort);
         self.connect_tasks.get_mut().iter().for_each(JoinHandle::abort);
     }

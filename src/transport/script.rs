@@ -91,7 +91,7 @@ impl Script {
         self
     }
 
-    /// Sets `at_once`, which extracts the part of the reply that is returned without waiting for replicas.
+    /// Sets `at_once`.
     pub(crate) const fn telling(mut self, at_once: fn(&Reply) -> Option<Reply>) -> Self {
         self.at_once = Some(at_once);
         self
@@ -103,7 +103,6 @@ impl Script {
     }
 }
 
-/// Name, text, command and hash.
 impl Deref for Script {
     type Target = distlock_wire::Script;
 

@@ -1,12 +1,12 @@
-//! Scripts without declared keys. In a cluster, only such a script can touch keys in several slots, and only in slots
-//! of its own server. The replies show whether a server allows such scripts.
+//! Scripts without declared keys. In a cluster, only such a script can touch keys in several slots, and all these slots
+//! must be on the server that runs it. The replies show whether a server allows such scripts.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{Arg, Call};
 
-/// A server gets no more undeclared keys after it has refused its own keys this many times in a row.
+/// After this many needless refusals in a row (see `in_vain`), a server gets no more undeclared keys.
 const ENOUGH: usize = 8;
 
 /// Whether one server accepts undeclared keys.
@@ -71,7 +71,7 @@ impl Undeclared {
     }
 }
 
-/// Converts a call into one without declared keys. Its script then takes the number of keys as its first argument,
+/// Converts a call into a call without declared keys. The first argument of the script is then the number of keys,
 /// followed by the keys.
 pub(crate) fn undeclared(call: Call) -> Call {
     let Call { script, keys, words } = call;

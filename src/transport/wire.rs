@@ -13,13 +13,12 @@ use crate::config::Options;
 use crate::error::{Error, Result, Step};
 use crate::world::{Machine, World};
 
-/// One server over connections of `distlock-wire`.
 #[derive(Debug)]
 pub(crate) struct Wire(Connections);
 
 impl Wire {
-    /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up in the
-    /// background. `sharded`: each channel belongs to one slot.
+    /// Connects, and returns once every connection is up. If `lazily`, returns at once, and the connections come up in
+    /// the background. `sharded`: each channel belongs to one slot.
     pub(crate) async fn connect(target: Target, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         Connections::connect(target, &options.into(), lazily, sharded).await.map(Self).map_err(to_error)
     }

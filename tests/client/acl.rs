@@ -2,7 +2,7 @@
 
 mod operations;
 
-use bed::{Bed, PATIENCE, is_cluster, ms, reentrant, secs, with_longer_waits};
+use bed::{Bed, PATIENCE, at_one, is_cluster, ms, reentrant, secs, with_longer_waits};
 use distlock::{Client, DistLock, Flavour};
 use operations::{plain_turns, queue, read_and_write, take_turns, wakes};
 
@@ -277,5 +277,30 @@ async fn preflight_probe_reports_each_refused_command() {
             assert!(left == -2 || expires, "without {without:?}: the probe's key has {left} ms left");
         }
     })
+    .await;
+}
+
+/// One command renews many holds. The server refuses the whole command if the login has lost the right to one key.
+#[tokio::test]
+async fn denied_key_does_not_stop_renewal_of_other_keys() {
+    at_one(
+        |client, name| client.lock(Flavour::Reentrant, name),
+        async |bed| {
+            let rules = ["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "+@all", "&*", "~a:*", "~b:*"];
+            let () = bed.admin.cmd(&rules).await;
+            let client = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
+            let mut guards = Vec::new();
+            for name in ["a:1", "b:1", "a:2", "a:3"] {
+                guards.push(client.reentrant(name).lock().await.unwrap());
+            }
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "resetkeys", "~a:*"]).await;
+            let round = client.renew_now().await;
+            assert_eq!((round.renewed, round.failed, round.lost), (3, 1, 0));
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "~b:*"]).await;
+            for guard in guards {
+                guard.unlock().await.unwrap();
+            }
+        },
+    )
     .await;
 }

@@ -18,7 +18,7 @@ pub(crate) fn is_socket(address: &str) -> bool {
     address.starts_with('/')
 }
 
-/// Reads an address. Errors never repeat it, because it may hold a password.
+/// Reads an address. Errors never repeat the address, because it may hold a password.
 pub(crate) fn read(text: &str) -> Result<Server, &'static str> {
     let (scheme, rest) = text.split_once("://").unwrap_or_default();
     let is_tls = match scheme {
@@ -35,7 +35,7 @@ pub(crate) fn read(text: &str) -> Result<Server, &'static str> {
     let (login, server) = server.rsplit_once('@').unwrap_or(("", server));
     let address =
         host_and_port(server).ok_or("an address ends with a host and a port, such as redis://10.0.0.1:6379")?;
-    // A single word is the password.
+    // A login without a colon is the password.
     let (username, password) = login.split_once(':').unwrap_or(("", login));
     let decoded = |text: &str| {
         let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();

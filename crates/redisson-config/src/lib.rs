@@ -47,7 +47,7 @@ impl Reader<'_> {
     }
 }
 
-/// Contents of a file. `None` is an option that the file does not set.
+/// Contents of a file. `None` means that the file does not set the option.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Config {
@@ -80,14 +80,14 @@ pub struct Config {
     pub slaves_sync_timeout: Option<Duration>,
     /// `useScriptCache`.
     pub use_script_cache: Option<bool>,
-    /// `timeout` of a command: 1 ms to a third of the watchdog timeout. A longer timeout is shortened to that third. So
-    /// is Redisson's default of 3 s if the file sets no timeout.
+    /// `timeout` of a command: 1 ms to a third of the watchdog timeout. A longer timeout is shortened to that third. If
+    /// the file sets no timeout, Redisson's default of 3 s is shortened in the same way.
     pub timeout: Option<Duration>,
     /// `connectTimeout`: 1 ms to a day.
     pub connect_timeout: Option<Duration>,
     /// `subscriptionTimeout`: 1 ms to a day.
     pub subscription_timeout: Option<Duration>,
-    /// `pingConnectionInterval`: 10 ms to a day. `None` also for 0, by which Redisson never pings.
+    /// `pingConnectionInterval`: 10 ms to a day. `None` also for 0, which means "never" in Redisson.
     pub ping_connection_interval: Option<Duration>,
     /// `retryAttempts`.
     pub retry_attempts: Option<u32>,
@@ -146,9 +146,9 @@ impl fmt::Debug for Login {
 pub struct LeftOut {
     /// Full name of the option, such as `singleServerConfig.sslTruststore`.
     pub path: String,
-    /// Line of its value, from 1.
+    /// Line of the option or its value, from 1.
     pub line: usize,
-    /// Column of its value, from 1.
+    /// Column of the option or its value, from 1.
     pub column: usize,
     /// Why, and what to do instead.
     pub why: String,

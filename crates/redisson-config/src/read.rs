@@ -29,7 +29,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) has_mapper: bool,
     /// Options that are left out, each with its place in the filled text.
     left_out: Vec<(usize, LeftOut)>,
-    /// Options that are left out only over TLS.
+    /// Options that are left out only if the file uses TLS.
     of_tls: Vec<(usize, LeftOut)>,
 }
 
@@ -94,7 +94,7 @@ impl Reading<'_> {
         for option in options {
             self.option(section.bit, section.name, option)?;
         }
-        // Since Redisson 4 the root overrides the section.
+        // As in Redisson 4, the login at the root overrides the login of the section.
         self.config.login = of_root.or(std::mem::take(&mut self.config.login));
         let at = pair.at.start;
         if self.reader.name_prefix.is_some() && !self.has_mapper {
@@ -184,7 +184,7 @@ impl Reading<'_> {
     }
 }
 
-/// True if an error may repeat this key. Such a key looks like a name, not like a misplaced secret.
+/// True if an error may repeat this key: the key looks like an option, not like a misplaced secret.
 fn is_shown(key: &str) -> bool {
     key.len() <= 64 && key.chars().all(|c| c.is_ascii_alphabetic())
 }

@@ -5,7 +5,7 @@ use crate::read::Reading;
 use crate::take::{self, MS, VERIFIED, Why, cannot, choice, class, lease, name, number, over_tls, time, word};
 use crate::tree::Node;
 
-/// Places where an option is allowed.
+/// Bits for the places where an option is allowed.
 pub(crate) const ROOT: u8 = 1;
 const SINGLE: u8 = 1 << 1;
 const CLUSTER: u8 = 1 << 2;
@@ -15,7 +15,7 @@ const MASTER_SLAVE: u8 = 1 << 5;
 
 const SEVERAL: u8 = CLUSTER | SENTINEL | REPLICATED | MASTER_SLAVE;
 const SERVERS: u8 = SINGLE | SEVERAL;
-/// Since Redisson 4 also allowed at the root.
+/// For options that Redisson 4 also allows at the root.
 const BOTH: u8 = ROOT | SERVERS;
 
 /// A section that names servers.
@@ -131,8 +131,8 @@ const USED: &[(&str, u8, Fate)] = &[
     ("slaveAddresses", MASTER_SLAVE, Take(|_, node| take::servers(node).map(drop))),
 ];
 
-/// Options without a meaning for locks, by the places where they are allowed. The second group of a place is older
-/// than Redisson 3.52.
+/// Options without a meaning for locks, by the places where they are allowed. The second group of a place has options
+/// that only versions before Redisson 3.52 have.
 #[rustfmt::skip]
 const IGNORED: &[(u8, &[&str])] = &[
     (ROOT, &[

@@ -43,12 +43,12 @@ fn within(value: Duration, least: Duration, most: Duration) -> Result<Duration, 
     Ok(value)
 }
 
-/// A time that locks depend on. It is never left out.
+/// A time that locks depend on. A time out of bounds refuses the file.
 pub(crate) fn lease(node: &Node, least: Duration) -> Read<Duration> {
     within(node.millis()?, least, TEN_YEARS).map(Some).map_err(|what| Why::Wrong(None, what))
 }
 
-/// A time that locks do not depend on.
+/// A time that locks do not depend on. A time out of bounds is left out.
 pub(crate) fn time(node: &Node, least: Duration) -> Read<Duration> {
     within(node.millis()?, least, DAY).map(Some).map_err(Why::Cannot)
 }
@@ -81,8 +81,8 @@ pub(crate) fn class(node: &Node, default: &str, why: &str) -> Taking {
     if node.is_class(default) { Ok(()) } else { Err(cannot(why)) }
 }
 
-/// The mapper is Java code that decides the key of a lock. Without the mapper, Rust and Java would not exclude each
-/// other.
+/// Refuses a mapper unless the caller has given its prefix. The mapper is Java code that decides the key of a lock, so
+/// without it Rust and Java would not exclude each other.
 pub(crate) fn name_mapper(to: &mut Reading<'_>, node: &Node) -> Taking {
     to.has_mapper |= !node.is_class("DefaultNameMapper");
     if !to.has_mapper || to.reader.name_prefix.is_some() {
@@ -146,7 +146,6 @@ pub(crate) fn address(to: &mut Reading<'_>, node: &Node) -> Taking {
     Ok(())
 }
 
-/// A list of addresses.
 pub(crate) fn servers(node: &Node) -> Result<Vec<Server>, Why> {
     let Kind::List(list) = &node.kind else { return Err("a list of addresses is expected here".into()) };
     let servers: Vec<_> = list.iter().map(server).collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
-//! YAML as a tree whose nodes know their places. Its size is bounded, and features that Redisson's files do not need
-//! are refused.
+//! YAML as a tree whose nodes know their places in the text. The size of the tree is bounded, and features that
+//! Redisson's files do not need are refused.
 
 use std::ops::Range;
 

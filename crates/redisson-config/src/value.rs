@@ -16,7 +16,7 @@ impl Node {
         self.is_null() || self.tag.as_ref().is_some_and(is_tag)
     }
 
-    /// None if the value is null or missing.
+    /// The text of a scalar, or `None` if the value is null or missing.
     pub(crate) fn text(&self) -> Result<Option<&str>, &'static str> {
         match &self.kind {
             Kind::Scalar(text, true) if matches!(&**text, "" | "~" | "null" | "Null" | "NULL") => Ok(None),

@@ -11,15 +11,15 @@ pub(crate) struct Filled<'a> {
     pub(crate) text: String,
     /// Maps places of the new text to the given text.
     pieces: Vec<Piece>,
-    /// For each reference without a value, which stays in the text: its place in the new text, and the error for an
-    /// option that contains it.
+    /// References without a value, which stay in the text: the place of each in the new text, and the error for an
+    /// option that contains the reference.
     unfilled: Vec<(usize, String)>,
-    /// Characters of the new text and of the given text so far.
+    /// Length so far, in characters: `at` of the new text, `from` of the given text.
     at: usize,
     from: usize,
 }
 
-/// A part of the new text: a copy, or the value of a variable.
+/// A part of the new text, with its start in the new text (`at`) and in the given text (`from`).
 struct Piece {
     at: usize,
     from: usize,
@@ -51,7 +51,7 @@ impl<'a> Filled<'a> {
         filled
     }
 
-    /// Appends a value in place of `source`, or else `source` itself.
+    /// Appends `value` in place of `source`, or `source` itself if there is no value.
     fn push(&mut self, source: &str, value: Option<&str>) {
         self.pieces.push(Piece { at: self.at, from: self.from, is_copy: value.is_none() });
         let text = value.unwrap_or(source);
@@ -78,7 +78,7 @@ impl<'a> Filled<'a> {
         Error::At { line, column, what: what.into() }
     }
 
-    /// Why a value in this range is refused: the first reference in it that has no value.
+    /// Returns the error of the first reference without a value in this range.
     pub(crate) fn unfilled(&self, within: &Range<usize>) -> Option<&str> {
         self.unfilled.iter().find(|(at, _)| within.contains(at)).map(|(_, why)| why.as_str())
     }
@@ -110,7 +110,7 @@ fn reference(text: &str) -> (usize, Option<(&str, Option<&str>)>) {
     if default[end..].starts_with('}') {
         return (length + 1, Some((name, Some(&default[..end]))));
     }
-    // No reference ends on this line.
+    // The default does not end on its line, so this is no reference.
     (length, None)
 }
 

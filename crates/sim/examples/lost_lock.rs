@@ -1,8 +1,8 @@
 //! Tests a service that must stop its work when its lock is lost. The tests need no Redis, and hours of virtual time
 //! take a moment.
 //!
-//! Two instances of the service pay bills; only the instance that holds the lock may do so. Each test is one fault,
-//! or many seeds of random faults.
+//! Two instances of the service pay bills; only the instance that holds the lock may do so. Each test causes one fault,
+//! or random faults under many seeds.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -42,9 +42,9 @@ mod service {
     /// Where bills are paid.
     #[derive(Default)]
     pub struct Till {
-        /// The instances that work at this moment.
+        /// The number of instances that work at this moment.
         pub at_it: watch::Sender<u32>,
-        /// The most instances that worked at the same time.
+        /// The largest number of instances that worked at the same time.
         pub most: Cell<u32>,
         pub paid: Cell<u32>,
     }
@@ -116,7 +116,7 @@ async fn cut_off() {
     assert_eq!(scene.till.most.get(), 1, "never two at a time");
 }
 
-/// A server that restarts without its data has lost the lock. The instance stops as soon as it learns that.
+/// A server that restarts without its data has lost the lock. The instance stops as soon as it learns of the loss.
 async fn forgotten() {
     let scene = Scene::new(2).await;
     scene.server.stop();

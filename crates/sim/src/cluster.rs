@@ -35,8 +35,8 @@ const SERVES_AFTER: Duration = Duration::from_secs(2);
 ///
 /// Nodes have numbers: first the primaries, then their replicas in the same order.
 ///
-/// Each node has its own view of who owns a slot. The node learns of changes at other nodes a little later, but not
-/// while it is frozen or isolated. Pub/sub is sharded: a channel belongs to its slot.
+/// Each node has its own view of who owns a slot. A node learns of changes at other nodes a little later, but not while
+/// it is frozen or isolated. Pub/sub is sharded: a channel belongs to its slot.
 #[derive(Clone)]
 pub struct SimCluster {
     nodes: Arc<[SimServer]>,
@@ -137,8 +137,8 @@ impl SimCluster {
         self.link(LinkOptions::default()).client(|_: &mut Options| {}).await
     }
 
-    /// Returns the owner of a slot: of the nodes that claim the slot, the node with the highest epoch, even if it does
-    /// not answer. There always is an owner, because a node gives up a slot only to another node.
+    /// Returns the owner of a slot: the node with the highest epoch of all that claim the slot, even if it does not
+    /// answer. There always is an owner, because a node gives up a slot only to another node.
     pub fn owner(&self, slot: u16) -> usize {
         let claims = (0..self.len()).filter_map(|node| {
             self.nodes[node].change(|core, _| {

@@ -1,7 +1,7 @@
 //! The commands of the simulated server: names, arity, dispatch.
 //!
-//! There are only the commands that scripts and their tests use, in the forms that they use. The texts of errors are
-//! the same as in Redis 7.0.
+//! Only commands that distlock's scripts and their tests use are supported, in the forms that are used there. The texts
+//! of errors are the same as in Redis 7.0.
 
 mod hashes;
 mod keys;
@@ -87,7 +87,7 @@ pub(super) fn execute(store: &mut Store, words: &Words<'_>) -> Result<Answer, Un
     if fits { Ok(handler(store, words)) } else { Err(Unfit::Arity) }
 }
 
-/// Runs one command for a client; a script would get other error texts.
+/// Runs one command for a client. A script gets other error texts (`lua.rs`).
 pub(super) fn direct(store: &mut Store, words: &Words<'_>) -> SimReply {
     let name = String::from_utf8_lossy(words.at(0));
     match execute(store, words) {

@@ -19,7 +19,7 @@ use super::store::{Entry, FxMap, Store};
 use distlock::transport::{Call, Fault, Reply};
 pub(super) use send::Sent;
 
-/// The server's wall clock at its creation, in microseconds: some day in November 2023.
+/// The wall clock of a new server, in microseconds since 1970.
 const EPOCH: i64 = 1_700_000_000_000_000;
 
 pub(super) type Outcome = Result<Reply, Fault>;
@@ -75,7 +75,7 @@ pub(super) struct Core {
     pub(super) lines: Vec<Line>,
     pub(super) queue: BinaryHeap<Event>,
     order: u64,
-    /// Order number of events that were held up. Counts up from 0, so it stays below `order`, and these events run
+    /// Last order number of [`Core::schedule_first`]. Counts up from 0, so it stays below `order`, and these events run
     /// before all others.
     early: u64,
     pub(super) frozen: Option<VecDeque<Parcel>>,
@@ -99,7 +99,7 @@ pub(super) const PAST: usize = 8;
 impl Core {
     pub(super) fn new(seed: u64, start: Instant) -> Self {
         Self {
-            // Lines use the streams from 1 on.
+            // Lines (`line.rs`) use the streams from 1 on.
             store: Store::with(Random::new(seed, 0)),
             seed,
             start,
@@ -138,7 +138,7 @@ impl Core {
         self.queue.push(Event { at, order: self.order, what });
     }
 
-    /// Schedules an event that was held up until now. It runs before every other event in the queue.
+    /// Schedules an event that runs before every other event in the queue.
     pub(super) fn schedule_first(&mut self, what: What) {
         self.early += 1;
         self.queue.push(Event { at: self.start, order: self.early, what });

@@ -15,7 +15,7 @@ use distlock::transport::{Fault, FaultKind, Listener};
 pub(super) enum What {
     /// A request reaches the server.
     Arrive(Parcel),
-    /// A reply reaches the client. `local`: the client itself noticed the outcome, such as a broken connection.
+    /// A reply reaches the client. `local`: the outcome, such as a broken connection, did not come over the network.
     Answer { line: usize, life: u64, ticket: u64, outcome: Outcome, local: bool },
     /// A message reaches the client.
     Message { line: usize, life: u64, channel: Bytes, payload: Bytes },
@@ -74,7 +74,7 @@ impl Eq for Event {}
 /// News for a client's listener, delivered after the core's mutex is released.
 pub(super) enum News {
     Message(Weak<dyn Listener>, Bytes, Bytes),
-    /// Connected again. True if the listener was notified of the break.
+    /// The client is connected again. True if the listener was notified of the break.
     Back(Weak<dyn Listener>, bool),
     Broken(Weak<dyn Listener>),
     Ended(Weak<dyn Listener>, Bytes),
@@ -141,7 +141,7 @@ impl Core {
                 None
             }
             What::Message { channel, payload, .. } => {
-                // The client may have unsubscribed or closed while the message was in flight.
+                // The client may have lost or closed its connection while the message was in flight.
                 let heard = !line.deaf && !line.closed && line.connected;
                 line.listener.clone().filter(|_| heard).map(|listener| News::Message(listener, channel, payload))
             }
@@ -160,7 +160,6 @@ impl Core {
         }
     }
 
-    /// The broken connection is established again.
     fn line_is_back(&mut self, index: usize, now: Instant) -> Option<News> {
         if self.down {
             return None;
@@ -262,7 +261,6 @@ impl Core {
         }
     }
 
-    /// Breaks a client's connections; the client reconnects.
     pub(super) fn hang_up(&mut self, index: usize, now: Instant) {
         self.cut(index);
         self.reconnect(index, now);
@@ -276,7 +274,6 @@ impl Core {
         }
     }
 
-    /// Freezes or wakes the server. A frozen server accepts requests, and runs them when it wakes.
     pub(super) fn freeze(&mut self, frozen: bool, now: Instant) {
         if frozen {
             self.frozen.get_or_insert_default();
@@ -285,13 +282,12 @@ impl Core {
         for parcel in self.frozen.take().unwrap_or_default() {
             self.schedule(now, What::Arrive(parcel));
         }
-        // The waiting client requests are handled before gossip that arrived while the server was frozen.
+        // Waiting requests of clients are handled before waiting gossip.
         for gossip in std::mem::take(&mut self.unheard) {
             self.schedule(now, What::Heard(gossip));
         }
     }
 
-    /// Cuts a client off without notice, or heals the partition.
     pub(super) fn partition(&mut self, index: usize, cut: bool, now: Instant) {
         let healed = self.lines[index].partitioned && !cut;
         self.lines[index].partitioned = cut;
@@ -300,7 +296,6 @@ impl Core {
         }
     }
 
-    /// Holds back everything in flight to or from a client, or releases it.
     pub(super) fn stall(&mut self, index: usize, held: bool) {
         let line = &mut self.lines[index];
         if held {
@@ -312,7 +307,6 @@ impl Core {
         }
     }
 
-    /// Closes a client's connections for good.
     pub(super) fn close(&mut self, index: usize) {
         self.lines[index].closed = true;
         self.lines[index].fail_pending(FaultKind::Closed, "the link is closed");

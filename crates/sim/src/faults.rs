@@ -20,7 +20,7 @@ pub enum Mishap {
     /// The request takes this much longer to reach the server.
     DelayBy(Duration),
     /// A copy of the request reaches the server this much later than the original would, even if the connection has
-    /// broken since. (Real copies linger in buffers on the way.) The copy's reply is lost.
+    /// broken since. The copy's reply is lost.
     LateCopy(Duration),
     /// The command runs once, but this much later. The client learns that the connection broke, or times out if the
     /// request is swallowed too.
@@ -48,16 +48,16 @@ pub struct Chaos {
     pub lose_message: f64,
     /// A message arrives twice.
     pub duplicate_message: f64,
-    /// A message is delayed, so that later messages overtake it.
+    /// A message is delayed, so that later messages may overtake it.
     pub reorder_message: f64,
 }
 
-/// The connections of one client. A paused tokio clock is exact to 1 ms, so shorter latencies are rounded up.
+/// Options of one client's connections. A paused tokio clock is exact to 1 ms, so shorter latencies are rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// The shortest latency of one way.
+    /// The shortest latency in one direction.
     pub latency_min: Duration,
-    /// The longest latency of one way. If both are 0, commands are answered at the first poll, without a timer.
+    /// The longest latency in one direction. If both are 0, commands are answered at the first poll, without a timer.
     pub latency_max: Duration,
     /// The time that a command waits for its reply.
     pub timeout: Duration,

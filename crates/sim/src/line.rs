@@ -20,7 +20,7 @@ pub(super) struct Line {
     pub(super) plan: BTreeMap<u64, Vec<Mishap>>,
     /// Decides latencies and faults.
     pub(super) random: Random,
-    /// The client's own random numbers, kept apart so that drawing one does not change the faults.
+    /// The random numbers that the client draws. They have their own stream, so that they do not change the faults.
     pub(super) jitter: Random,
     pub(super) listener: Option<Weak<dyn Listener>>,
     /// The client's subscriptions at the server.
@@ -37,13 +37,14 @@ pub(super) struct Line {
     pub(super) asking: bool,
     pub(super) stalled: Option<Vec<What>>,
     pub(super) connected: bool,
-    /// The generation of the connection. Everything of an earlier generation is void.
+    /// The generation of the connection. Each break begins a new generation, and events of earlier generations are
+    /// dropped.
     pub(super) life: u64,
     pub(super) pending: BTreeMap<u64, oneshot::Sender<Outcome>>,
     pub(super) last_in: Option<Instant>,
     pub(super) last_out: Option<Instant>,
     pub(super) last_message: Option<Instant>,
-    /// Subscription changes have a connection of their own and keep their order on it.
+    /// When the last subscription change arrives. Subscription changes have their own connection, and keep their order.
     pub(super) last_change: Option<Instant>,
 }
 
@@ -75,7 +76,7 @@ impl Line {
         }
     }
 
-    /// Draws the latency of one way.
+    /// Draws a latency in one direction.
     pub(super) fn latency(&mut self) -> Duration {
         self.random.between(self.options.latency_min, self.options.latency_max)
     }

@@ -79,8 +79,8 @@ impl SimLink {
         self.with(|line| line.chaos = chaos);
     }
 
-    /// Cuts the client off, or heals the partition. Meanwhile commands time out and messages are lost. Afterwards the
-    /// client is notified that it may have missed messages.
+    /// Cuts the client off, or heals the partition. During a partition, commands time out and messages are lost. After
+    /// it, the client is notified that it may have missed messages.
     pub fn partition(&self, cut: bool) {
         let mut core = self.shared.lock();
         core.partition(self.line, cut, Instant::now());
@@ -187,7 +187,6 @@ impl Transport for SimLink {
     }
 }
 
-/// Virtual time and seeded random numbers.
 impl World for SimLink {
     fn now(&self) -> Moment {
         self.shared.moment()

@@ -121,14 +121,12 @@ impl Interpreter {
         };
         let text = lossy(&error.raw_get::<Value>("err")?);
         let line: Option<usize> = error.raw_get("line")?;
-        // A tail call `return call(..)` drops the script's frame before it fails, so there is no line. In Redis the
-        // frame stays.
+        // A tail call `return call(..)` drops the script's frame, so its error has no line. In Redis the frame stays.
         let line = line.map_or_else(|| "?".to_owned(), |line| line.to_string());
         Ok(SimReply::Error(format!("{text} script: {}, on {CHUNK}:{line}.", String::from_utf8_lossy(sha))))
     }
 
     fn words<'a>(&self, words: impl Iterator<Item = Word<'a>>) -> mlua::Result<Table> {
-        // UTF-8 text is pushed directly. Other bytes need a Lua string first.
         let mut strange = Ok(());
         let list = words.map(|word| match word {
             Word::Int(n) => Either::Left(Either::Right(n.to_string())),

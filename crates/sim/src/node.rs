@@ -13,7 +13,7 @@ use distlock::transport::{Arg, Call, Fault, FaultKind};
 
 impl Core {
     /// Returns the reply to a command about the cluster, or the redirect for a command that this node does not serve.
-    /// None if the command runs here.
+    /// `None` if the caller has to run the command.
     pub(super) fn of_cluster(&mut self, index: usize, call: &Call) -> Option<Result<SimReply, Fault>> {
         let asking = std::mem::take(&mut self.lines[index].asking);
         let word = |at: usize| match call.words.get(at) {
@@ -74,7 +74,7 @@ impl Core {
         reply
     }
 
-    /// Ends the context of a client's command, and copies its writes to the replica.
+    /// Notes that a client's command has ended, and copies the writes of the command to the replica.
     pub(super) fn end_of_command(&mut self) {
         if let Some(place) = &mut self.store.place {
             place.client = None;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 
-/// Redis' `string2ll`: the only sign is `-`; no blanks and no leading zeros.
+/// Parses an integer like Redis' `string2ll`: the only sign is `-`, and blanks and leading zeros are refused.
 pub(super) fn int(word: &[u8]) -> Option<i64> {
     let digits = word.strip_prefix(b"-").unwrap_or(word);
     let plain = match digits {
@@ -26,7 +26,7 @@ pub(super) fn float(word: &[u8]) -> Option<f64> {
 }
 
 pub(super) fn int_text(value: i64) -> Bytes {
-    // Hold counts are small, and allocations would slow the simulator down.
+    // Most numbers are small counts, and need no allocation.
     const DIGITS: &[u8; 10] = b"0123456789";
     match usize::try_from(value) {
         Ok(digit @ 0..10) => Bytes::from_static(&DIGITS[digit..=digit]),
@@ -34,7 +34,7 @@ pub(super) fn int_text(value: i64) -> Bytes {
     }
 }
 
-/// C's `%.17g`.
+/// Writes a number like C's `%.17g`.
 pub(super) fn float_text(value: f64, out: &mut Vec<u8>) {
     if value.is_nan() {
         out.extend_from_slice(if value.is_sign_negative() { b"-nan" } else { b"nan" });

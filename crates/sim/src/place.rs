@@ -22,7 +22,7 @@ pub(super) struct Peer {
     pub(super) failed: bool,
 }
 
-/// The other node in the move of a slot.
+/// The direction of a slot's move, and the other node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moving {
     To(usize),
@@ -42,7 +42,7 @@ pub(super) enum Gossip {
         node: usize,
         failed: bool,
     },
-    /// The node itself serves clients from now on, or serves nobody.
+    /// The node that hears this serves clients from now on, or stops serving them.
     Serves(bool),
 }
 
@@ -55,8 +55,8 @@ pub(super) struct Place {
     moving: BTreeMap<u16, Moving>,
     /// False if this node considers the cluster down.
     pub(super) serves: bool,
-    /// While a client's command runs: whether an `ASKING` preceded it. None: the command comes from the test itself
-    /// and may touch everything.
+    /// `Some` while a client's command runs: true after an `ASKING`. `None` for commands of the test itself, which may
+    /// access every key.
     pub(super) client: Option<bool>,
 }
 
@@ -101,7 +101,7 @@ impl Place {
         self.moving.get(&slot).copied()
     }
 
-    /// Returns this node's own state for the others.
+    /// Returns this node's own state, as news for other nodes.
     pub(super) fn gossip(&self) -> Gossip {
         let Peer { epoch, replica_of, .. } = self.peers[self.me];
         Gossip::Node { node: self.me, epoch, replica_of, slots: self.slots() }
@@ -131,7 +131,7 @@ impl Place {
     }
 
     /// Applies the news of another node. If both claim a slot, the higher epoch wins. Returns true if this node has
-    /// lost its last slot; it is a replica of the other node from then on.
+    /// lost its last slot, and so has become a replica of the other node.
     pub(super) fn hear(&mut self, gossip: &Gossip) -> bool {
         match gossip {
             Gossip::Failed { node, failed } => {

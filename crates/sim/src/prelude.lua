@@ -49,7 +49,7 @@ function redis.log() end
 function redis.replicate_commands() return true end
 function redis.setresp() end
 
--- Redis seeds its generator the same way for every script, and so does this one.
+-- The random numbers of every script begin with the same seed, as in Redis.
 local state = 0
 local function random(low, high)
   state = (state * 16807 + 12345) % 2147483647

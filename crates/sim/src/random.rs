@@ -1,5 +1,5 @@
-//! The simulator's only source of randomness: SplitMix64, with one stream per purpose. The numbers of a seed never
-//! change.
+//! The simulator's only source of randomness: SplitMix64, with one stream per purpose. A seed gives the same numbers in
+//! every version.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ impl SimReply {
         if let Self::Error(text) = self { Some(text) } else { None }
     }
 
-    /// Converts to what the engine gets: a status becomes text, an error becomes a fault.
+    /// Converts to the reply of a `Transport`: a status becomes text, an error becomes a fault.
     pub(super) fn into_engine(self) -> Result<Reply, Fault> {
         match self {
             Self::Error(text) => Err(refused(text)),
@@ -55,7 +55,7 @@ impl SimReply {
     }
 }
 
-/// Classifies an error of the server.
+/// Converts an error of the server to a fault.
 pub(super) fn refused(text: String) -> Fault {
     let is_elsewhere = ["MOVED ", "ASK ", "TRYAGAIN "].iter().any(|code| text.starts_with(code));
     Fault::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, text)

@@ -46,7 +46,8 @@ impl Shared {
     }
 }
 
-/// Makes sure that a task carries out the events. Outside a runtime, the events wait for the next call inside one.
+/// Makes sure that a task carries out the events. Outside a runtime, the events wait for the next call inside a
+/// runtime.
 pub(super) fn drive(shared: &Arc<Shared>, mut core: MutexGuard<'_, Core>) {
     if !core.has_events() {
         return;
@@ -60,7 +61,7 @@ pub(super) fn drive(shared: &Arc<Shared>, mut core: MutexGuard<'_, Core>) {
     }
 }
 
-/// The task that carries out events. It ends when the queue is empty, so it keeps nothing alive.
+/// The task that carries out events. It ends when the queue is empty, so it does not keep the server alive.
 struct Driver {
     shared: Arc<Shared>,
     /// The task has already cleared `driving`.
@@ -83,7 +84,7 @@ async fn run(mut driver: Driver) {
             let mut core = shared.lock();
             let step = core.step(Instant::now());
             if matches!(step, Step::Idle) {
-                // Under the same lock as the check, so that the next event starts a new driver.
+                // Cleared under the lock of `step`, so that the next event starts a new driver.
                 core.driving = false;
                 driver.done = true;
             }
@@ -135,7 +136,7 @@ pub struct SimScript {
 }
 
 impl SimScript {
-    /// Takes the script's text. A syntax error shows when the script runs.
+    /// Takes the script's text. A syntax error is reported when the script runs.
     pub fn new(source: &str) -> Self {
         Self { source: source.to_owned(), sha: Bytes::from(lua::sha1hex(source.as_bytes())) }
     }
@@ -247,12 +248,12 @@ impl SimServer {
         channels
     }
 
-    /// Returns how many commands of clients the server ran: scripts, subscribes and unsubscribes.
+    /// Returns how many commands of clients the server ran, including subscribes and unsubscribes.
     pub fn commands_run(&self) -> u64 {
         self.shared.lock().commands
     }
 
-    /// Returns how many of these commands were scripts or plain commands: all except subscribes and unsubscribes.
+    /// Returns how many commands of clients the server ran, without subscribes and unsubscribes.
     pub fn scripts_run(&self) -> u64 {
         self.shared.lock().scripts
     }

@@ -12,7 +12,6 @@ use super::zset::Zset;
 /// The text of an error reply.
 pub(super) type Failure = String;
 
-/// The text is that of Redis.
 pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +62,7 @@ impl Fx {
 
 impl Hasher for Fx {
     fn finish(&self) -> u64 {
-        // The map also uses the top bits, and short keys leave the bottom bits poor.
+        // The map uses the top and the bottom bits. With short keys, the bottom bits alone are poor.
         self.0 ^ (self.0 >> 29)
     }
 
@@ -84,7 +83,7 @@ impl Hasher for Fx {
 
 pub(super) type FxMap<K, V> = HashMap<K, V, BuildHasherDefault<Fx>>;
 
-/// The whole data set. Cheap to move, because it is moved into the Lua interpreter while a script runs.
+/// The whole data set. It has to be cheap to move, because it is moved into the Lua interpreter while a script runs.
 #[derive(Default)]
 pub(super) struct Store {
     map: FxMap<Bytes, Entry>,

@@ -1,4 +1,5 @@
-//! A sorted set, as a vector in Redis' order (score, then member). The queues of locks are short.
+//! A sorted set, as a vector in Redis' order (score, then member). A vector suffices, because the queues of locks are
+//! short.
 
 use std::cmp::Ordering;
 

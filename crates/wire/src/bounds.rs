@@ -31,7 +31,7 @@ impl std::error::Error for Garbage {}
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     at: usize,
-    /// The end of the line at `at` was searched for up to here.
+    /// Position up to which the end of the line at `at` was searched.
     looked: usize,
     parts: usize,
     /// Number of missing parts of each open list, the outermost first.
@@ -41,7 +41,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the length of the first reply in `input`, once all of it is there.
+    /// Returns the length of the first reply in `input`, once the reply is complete.
     pub(super) fn of(&mut self, input: &[u8]) -> Result<Option<usize>, Garbage> {
         loop {
             let Some(line) = self.line(input)? else { return Ok(None) };
@@ -54,7 +54,7 @@ impl Bounds {
                     None if *kind == b'$' => self.is_resp2 = true,
                     None => return Err(Garbage("a length below zero")),
                     Some(length) => {
-                        // Refused by its announced length, before the bytes arrive.
+                        // A long text is refused by its announced length, before its bytes arrive.
                         if length > LONGEST - self.at.min(LONGEST) {
                             return Err(Garbage("a reply that is too long"));
                         }

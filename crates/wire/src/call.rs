@@ -101,23 +101,24 @@ pub enum Reply {
     List(Vec<Reply>),
 }
 
-/// How replicas must acknowledge what a call has written.
+/// Acknowledgements of a call's write that are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledge {
     /// Number of replicas.
     pub replicas: usize,
-    /// Time limit, counted from when the call has run.
+    /// Time limit of the `WAIT` behind the call.
     pub within: Duration,
-    /// True if the call is about a slot that is being moved to this server. The call is then sent behind an `ASKING`.
+    /// True if the call is about a slot that is being moved to this server. An `ASKING` is then sent before the call.
     pub asking: bool,
 }
 
-/// A reply that arrived before replicas have acknowledged the write of its call.
+/// Reply of a call, before replicas have acknowledged the call's write.
 pub struct Replied {
     /// The reply.
     pub reply: Reply,
-    /// Resolves to the number of replicas that have acknowledged, once enough have or the time is up. `None` if the
-    /// call has written nothing that must be acknowledged ([`Script::gains`]). May be dropped.
+    /// Resolves to the number of replicas that have acknowledged, as soon as there are enough, or when the time limit
+    /// has passed. `None` if the call has written nothing that must be acknowledged ([`Script::gains`]). The future may
+    /// be dropped.
     pub acknowledged: Option<BoxFuture<'static, Result<usize, Fault>>>,
 }
 

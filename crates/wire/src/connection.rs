@@ -25,11 +25,11 @@ use crate::{Call, Fault, FaultKind};
 /// commands in batches.
 const FEW: usize = 4;
 
-/// One connection for commands. It outlives its sockets.
+/// One connection for commands. When its socket breaks, it continues on a new socket.
 #[derive(Debug)]
 pub(super) struct Connection {
     state: Mutex<State>,
-    /// Waker of the connection's task, and a flag: there is work for that task.
+    /// Waker of the connection's task. `attention` is true if there is work for that task.
     pub(super) driver: AtomicWaker,
     pub(super) attention: AtomicBool,
     timeout: Duration,
@@ -40,7 +40,7 @@ pub(super) struct State {
     link: Link,
     pipeline: Pipeline,
     silence: Silence,
-    /// Reason why there is no connection. `None` while there is one.
+    /// Reason why the connection is down, if one is known.
     trouble: Option<Trouble>,
     /// Error of a failed write, until the connection's task handles it.
     failed: Option<io::Error>,
@@ -79,7 +79,7 @@ impl Connection {
         self.timeout
     }
 
-    /// Sends a command. `write` appends its bytes.
+    /// Sends a command. `write` appends the command's bytes.
     pub(super) fn send(
         &self,
         deadline: Instant,
@@ -106,7 +106,7 @@ impl Connection {
         Ok(ticket)
     }
 
-    /// Sends `count` commands on one connection, or none of them. `write` appends all their bytes.
+    /// Sends `count` commands on one socket, or none of them. `write` appends the bytes of all.
     pub(super) fn send_together(
         &self,
         deadline: Instant,
@@ -140,9 +140,8 @@ impl Connection {
                 Look::WakesAnother => {
                     let waker = context.waker().clone();
                     let replaced = self.state.lock().pipeline.wake_instead(ticket, waker);
-                    // Dropped outside of the lock.
                     drop(replaced);
-                    // The answer may have arrived before the waker was replaced, so it is looked for again.
+                    // The answer may have arrived before the waker was replaced, so the loop looks again.
                     is_replaced = true;
                 }
             }
@@ -184,8 +183,8 @@ impl Connection {
         });
     }
 
-    /// Changes the state. The callers of commands that end are woken outside of the lock. The caller drops the output
-    /// of `by`, such as a socket to close, outside of the lock too.
+    /// Changes the state. Tasks whose commands have ended are woken outside of the lock. The output of `by`, such as a
+    /// socket to close, must be dropped outside of the lock too.
     fn change<T>(&self, by: impl FnOnce(&mut State, &mut Vec<Waker>) -> T) -> T {
         let mut wakers = Vec::new();
         let output = by(&mut self.state.lock(), &mut wakers);
@@ -230,8 +229,7 @@ impl Connection {
         is_right
     }
 
-    /// Writes the bytes that have piled up while the socket has room. Returns true if it has no room for all. An error
-    /// means that the connection is gone.
+    /// Writes until the socket has no room. Returns true if bytes are left. An error means that the connection is gone.
     pub(super) fn poll_write(&self, context: &mut Context<'_>) -> io::Result<bool> {
         let mut state = self.state.lock();
         loop {
@@ -255,7 +253,7 @@ impl Connection {
         self.state.lock().pipeline.due()
     }
 
-    /// Fails commands whose time is up. Returns true if the connection is dead.
+    /// Fails commands whose time is up. Returns true if the connection is dead (`silence.rs`).
     pub(super) fn expire(&self, now: Instant) -> bool {
         self.change(|state, wakers| {
             let is_up = matches!(state.link, Link::Up(_));
@@ -290,7 +288,6 @@ impl State {
     }
 }
 
-/// The deadline of a command that is sent now.
 pub(super) fn deadline_in(limit: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(limit).unwrap_or(now)

@@ -2,7 +2,7 @@
 //!
 //! The caller's task writes a command straight to the socket, and the connection's task passes the reply straight to
 //! the caller. There is no queue, channel or timer per command in between. When a connection breaks, the number of
-//! bytes written tells which commands never left and which are in doubt (`pipeline.rs`).
+//! bytes written tells which commands were not sent, and which may have run (`pipeline.rs`).
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,12 +24,12 @@ use crate::{
     Acknowledge, Call, ConnectError, Demotions, Fault, FaultKind, Listener, ListenerSlot, Replied, Reply, Settings,
 };
 
-/// The connections to one server: a pool for commands, and one for messages. Apart from the constructors, every method
-/// returns at once. Methods that wait for the server return a future.
+/// The connections to one server. Apart from the constructors, no method waits: a method that needs the server returns
+/// a future at once.
 pub struct Connections {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
-    /// `None` if nobody subscribes here ([`Connections::for_commands`]).
+    /// `None` after [`Connections::for_commands`].
     messages: Option<MessageLine>,
     lanes: Lanes,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -118,8 +118,8 @@ impl fmt::Debug for Connections {
 impl Connections {
     /// Runs a call once.
     ///
-    /// Nothing is sent before the first poll. The script is sent again only after `NOSCRIPT`, when it has not run. The
-    /// future ends by itself, after one command timeout at the latest.
+    /// Nothing is sent before the first poll. The script is sent again only after `NOSCRIPT`, which means that it has
+    /// not run. The future ends after one command timeout at the latest.
     ///
     /// # Cancel safety
     ///
@@ -218,7 +218,6 @@ impl Connections {
 
 impl Drop for Connections {
     fn drop(&mut self) {
-        // Stops the tasks if `close` was not called.
         for task in self.tasks.get_mut().drain(..) {
             task.abort();
         }

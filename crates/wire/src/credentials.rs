@@ -1,4 +1,4 @@
-//! Logins, and logins that change while a client lives.
+//! Logins: fixed, or from a provider that is called before each login.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -88,8 +88,8 @@ impl Provider {
         Self(Arc::new(Asked { ask: Box::new(ask), trouble: Mutex::default() }))
     }
 
-    /// Requests credentials. `within` is the time limit for connecting. The request gets three quarters of that time.
-    /// The rest is for the report of a failure.
+    /// Requests credentials. `within` is the time limit for connecting. The request gets three quarters of that time,
+    /// so that a failure can be reported before the limit.
     ///
     /// # Cancel safety
     ///
@@ -113,7 +113,7 @@ impl Provider {
         answer
     }
 
-    /// Returns why the last request failed, for a caller whose connect timed out because of it.
+    /// Returns why the last request failed, for a caller whose connect has timed out.
     pub fn trouble(&self) -> Option<String> {
         self.0.trouble.lock().clone()
     }

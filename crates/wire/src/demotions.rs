@@ -3,26 +3,26 @@
 //! release finds no lock there.
 //!
 //! 1. A connection that is refused by a replica (`READONLY`) dials again.
-//! 2. When it is up again, it adds one to the endpoint's count of reports.
+//! 2. When that connection is up again, it adds one to the endpoint's count of reports.
 //! 3. Every connection notes the count before it dials. When the count rises later, the connection is replaced once.
 //!    Commands in flight on it are in doubt, as with a lost connection.
 //!
 //! The report comes before any reply of the new connection is passed on. Other connections pass on no reply that was
-//! read after a report. So a lock that was acquired at the new primary after a report is not looked for at the old one.
+//! read after a report. So after a lock was acquired at the new primary through the reporter, no caller gets a reply of
+//! the old primary that lacks the lock.
 //!
 //! Nothing is reported when the refusal arrives: the other connections would dial at once, might still reach the old
 //! primary, and would stay there. A dial that begins after the report reaches the same server as the reporter, or a
-//! newer one.
+//! later primary.
 //!
-//! A gap: a reporter that dialled before the endpoint was switched is back at the old primary. Its next write is
-//! refused, and it dials again. Until then, its replies may say that a lock is free although others have acquired it at
-//! the new primary. The same gap exists if a connection breaks by itself and reaches the new primary: it reports
+//! One gap remains: a reporter that dialled before the endpoint was switched is back at the old primary. Its next write
+//! is refused, and it dials again. Until then, its replies may say that a lock is free although others have acquired it
+//! at the new primary. The same gap exists if a connection breaks by itself and reaches the new primary: it reports
 //! nothing, so the other connections stay at the old primary until a command is refused.
 //!
-//! Reconnects end because a connection that is replaced by rule 3 reports nothing. Each report needs one refused
-//! command and one dial. Dials back off. While the endpoint still leads to the old primary, connections dial again at
-//! the rate of that back-off. Once it leads to the new one, no command is refused, and each connection dials at most
-//! once more after the last report.
+//! The reconnects stop, because a connection that is replaced by rule 3 reports nothing. While the endpoint still leads
+//! to the old primary, connections dial again at the rate of the back-off (`dial/pauses.rs`). Once the endpoint leads
+//! to the new primary, no command is refused, and each connection dials at most once after the last report.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Demotions {
         *self.reports.borrow()
     }
 
-    /// Returns the number of reports that this connection has followed.
+    /// Returns the count that this connection noted at its last dial, or with its own report.
     pub const fn dialed(&self) -> u64 {
         self.dialed
     }
@@ -72,7 +72,7 @@ impl Demotions {
         }
     }
 
-    /// Returns true if another connection has reported a demotion since this one was dialled.
+    /// Returns true if another connection has reported a demotion since this connection was dialled.
     pub fn is_behind(&self) -> bool {
         // Never an error: `reports` lives as long as `self`.
         self.seen.has_changed().unwrap_or(false)

@@ -49,7 +49,7 @@ impl Dialer {
         Self { target, settings, server, has_stood: AtomicBool::new(false) }
     }
 
-    /// Connects, with pauses, until it succeeds. Passes each failure to `report`.
+    /// Tries to connect, with pauses, until an attempt succeeds. Passes each failure to `report`.
     pub(super) async fn persist(
         &self,
         pauses: &mut Pauses,
@@ -61,19 +61,19 @@ impl Dialer {
             demotions.dials();
             match self.open().await {
                 Ok(opened) if !demotions.is_behind() => return opened,
-                // A demotion was reported meanwhile. This connection may lead to the demoted server.
+                // A demotion was reported meanwhile. The new connection may lead to the demoted server, so it is
+                // dropped.
                 Ok(_) => {}
                 Err(trouble) => report(trouble),
             }
         }
     }
 
-    /// Tries to connect once.
     pub(super) async fn open(&self) -> Result<Opened, Trouble> {
         let opened = tokio::time::timeout(self.settings.connect_timeout, self.open_unbounded()).await;
         let late = || Trouble { hope: Hope::Late, ..Trouble::new("the server does not answer to a login") };
         opened.unwrap_or_else(|_| Err(late())).map_err(|trouble| match trouble.hope {
-            // A refusal begins with the server's error code, so no name is put in front of it.
+            // A refusal has to begin with the server's error code, so no name is put in front.
             Hope::Refused => trouble,
             _ => trouble.at(&self.server),
         })
@@ -83,7 +83,7 @@ impl Dialer {
         let Target { username, password, credentials, database, .. } = &self.target;
         let Settings { connect_timeout: within, user_timeout, client_name, .. } = &self.settings;
         let (username, password) = match credentials {
-            // Called before the socket is opened, because the socket would idle meanwhile.
+            // Called before the socket is opened, because the socket would be idle during the call.
             Some(provider) => {
                 let Credentials { username, password } = provider.ask(*within).await.map_err(Trouble::new)?;
                 (username, Some(password))
@@ -102,7 +102,7 @@ impl Dialer {
         }
     }
 
-    /// Adds a hint: a server that closes connections at the login, and never accepted one, may want TLS.
+    /// Adds the hint that the server may want TLS, if it closed the connection and has never accepted a login.
     fn with_hint(&self, mut trouble: Trouble) -> Trouble {
         let has_stood = self.has_stood.load(Ordering::Relaxed);
         if trouble.is_broken_off
@@ -123,7 +123,7 @@ pub(super) struct Opened {
     pub(super) input: Input,
 }
 
-/// Opens `count` connections. Returns once all are up. Retries until the time is up, unless the error is final.
+/// Opens `count` connections. Returns once all are up. Retries until the connect timeout, unless the error is final.
 pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened>, ConnectError> {
     let latest = parking_lot::Mutex::new(None);
     let one = async || {

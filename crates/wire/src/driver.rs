@@ -1,8 +1,9 @@
 //! The task of a connection for commands.
 //!
-//! 1. It connects, with a back-off.
+//! 1. The task connects, with a back-off.
 //! 2. It reads replies, writes the bytes that callers left, and fails commands whose time is up.
-//! 3. When the connection is broken or dead, or its server was demoted, it starts again.
+//! 3. When the connection is broken, dead (`silence.rs`), or follows a demotion (`demotions.rs`), the task starts
+//!    again.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -30,7 +31,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Keeps the connection up while the client lives. `first`: a connection that is already up. `demotions`: reports of
+/// Keeps the connection up while the client lives. `first`: a connection that is already up. `demotions` is shared by
 /// all connections to this endpoint.
 pub(super) async fn drive(
     connection: Arc<Connection>,
@@ -42,7 +43,7 @@ pub(super) async fn drive(
     let _end = EndOnDrop(Arc::clone(&connection));
     let mut limits = Limits::default();
     let (mut pauses, mut outage, mut next) = (Pauses::default(), Outage::default(), first);
-    // The number of reports when this connection met a demotion.
+    // `Demotions::count` when the previous socket was refused by a replica. `None` if that socket ended otherwise.
     let mut met = None;
     loop {
         let is_new = next.is_none();
@@ -55,8 +56,8 @@ pub(super) async fn drive(
         };
         let Opened { reader, writer, input } = opened;
         connection.up(writer);
-        // Reports the demotion, unless another connection has reported one since the refusal. In that case this
-        // connection was dialled after that report, and has reached the same server.
+        // Reports the demotion, unless another connection has reported one between the refusal and this dial. After
+        // such a report, this dial has reached the reporter's server already.
         if met.take().is_some_and(|count| count == demotions.dialed()) {
             demotions.report();
         }
@@ -96,7 +97,7 @@ async fn serve(
     };
     let why = poll_fn(|context| {
         connection.driver.register(context.waker());
-        // Polled once only, to be woken by a report, because each poll takes a lock.
+        // `reported` is polled only once, to register the waker, because each poll takes a lock.
         let is_first = !std::mem::replace(&mut is_registered, true);
         if is_first && reported.as_mut().poll(context).is_ready() || demotions.is_behind() {
             return Poll::Ready(follows());
@@ -120,7 +121,7 @@ async fn serve(
     (why, served)
 }
 
-/// Reason for a reconnect after another connection to the endpoint has met a demotion.
+/// Reason for a reconnect after another connection to the endpoint has reported a demotion.
 fn follows() -> Trouble {
     tracing::warn!("a connection for commands follows another one, whose server was demoted: reconnecting");
     Trouble::new("the connection was given up: its server was demoted, as another connection has found")
@@ -134,14 +135,13 @@ struct Served {
     has_yielded: bool,
     /// The socket had no room for all bytes.
     is_blocked: bool,
-    /// The server has answered a command, other than with a refusal by a replica.
+    /// The server has answered a command with anything but a replica's refusal.
     is_of_use: bool,
     /// The server was demoted.
     is_demoted: bool,
 }
 
 impl Served {
-    /// Reads all available replies, and passes them on.
     fn read(
         &mut self,
         connection: &Connection,
@@ -153,8 +153,8 @@ impl Served {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(received) => received?,
             }
-            // Checked after the read: others may have acquired locks at the new primary since, and these replies of the
-            // old primary do not show that.
+            // Checked after the read: replies that were read after a report may come from the old primary, which lacks
+            // the locks that were acquired at the new primary since.
             if demotions.is_behind() {
                 return Err(follows());
             }
@@ -184,7 +184,7 @@ impl Served {
         }
     }
 
-    /// Yields once, so that all ready tasks can add their commands to one write. Then writes.
+    /// Yields at the first call, so that all ready tasks can add their commands to one write. Writes at the next call.
     fn write(&mut self, connection: &Connection, context: &mut Context<'_>) -> io::Result<()> {
         self.has_yielded = !self.has_yielded && !self.is_blocked;
         if self.has_yielded {
@@ -207,8 +207,8 @@ struct Limits {
     sleep: Option<Pin<Box<Sleep>>>,
     /// Deadline that the timer is set to.
     due: Option<Instant>,
-    /// True if the deadline passed in a standstill of this process. Answers that have arrived unread get a moment to be
-    /// read.
+    /// True if the deadline passed in a standstill of this process (`standstill.rs`). Answers that have already arrived
+    /// then get time to be read.
     recovers: bool,
 }
 

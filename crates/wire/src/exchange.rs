@@ -12,7 +12,7 @@ use super::pipeline::Ticket;
 use super::resp::{Naming, write_call};
 use crate::{Call, Fault, FaultKind, Reply};
 
-/// A call in flight. If it is dropped, the command still runs, and its answer is discarded.
+/// A call in flight. If the future is dropped, a sent command still runs, and its answer is discarded.
 pub(super) struct Exchange {
     connection: Arc<Connection>,
     call: Call,

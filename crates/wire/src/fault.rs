@@ -15,7 +15,7 @@ pub enum FaultKind {
     TimedOut,
     /// The server answered with an error. `message` is the server's text.
     Refused,
-    /// Another server has the name, or the name is being moved. The command has not run and will not run. `message` is
+    /// Another server has the key, or the key is being moved. The command has not run and will not run. `message` is
     /// the server's text.
     Elsewhere,
     /// The command has run, but too few replicas have its write. The write may be lost with its server.
@@ -40,7 +40,7 @@ pub struct Fault {
     pub message: String,
     /// The underlying error.
     pub source: Option<Arc<dyn StdError + Send + Sync>>,
-    /// The server that the command was for, as errors name it. The client sets it if the transport leaves it out.
+    /// Name of the server that the command was for, as shown in errors. The client fills in a missing name.
     pub server: Option<Arc<str>>,
 }
 
@@ -71,8 +71,8 @@ impl Fault {
         Self::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, message)
     }
 
-    /// Returns true if the command may have run, or has run without enough acknowledgements, and the client can still
-    /// act on that. After its runtime has ended, the client cannot: [`FaultKind::RuntimeGone`] is not in doubt.
+    /// Returns true if the command may have run, or has run without enough acknowledgements. Returns false for
+    /// [`FaultKind::RuntimeGone`]: after its runtime has ended, the client cannot act on the doubt.
     pub const fn in_doubt(&self) -> bool {
         matches!(self.kind, FaultKind::Lost | FaultKind::TimedOut | FaultKind::Unacknowledged { .. })
     }

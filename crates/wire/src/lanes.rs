@@ -6,7 +6,8 @@
 //! 1. A call is queued. If all lanes are busy, another lane is opened, up to three.
 //! 2. A free lane takes a group: the queued calls, and one `WAIT` behind them, written at once.
 //! 3. Each reply is passed on as it arrives, before the `WAIT` has ended.
-//! 4. The number of replicas from `WAIT` is passed on to the calls whose writes must be acknowledged ([`Script::gains`]).
+//! 4. The number of replicas that `WAIT` returns is passed on to the calls whose writes must be acknowledged
+//!    ([`Script::gains`]).
 //!
 //! [`Script::gains`]: crate::Script::gains
 //!
@@ -20,7 +21,7 @@
 //! the unanswered part of the group fails, with its `WAIT`. Nothing is sent again on another connection, where a `WAIT`
 //! would not cover the first writes.
 //!
-//! A script that the server does not know is sent by its source, in a second group with a `WAIT` of its own.
+//! A script that the server does not know is sent again, by its source, in a second group with a `WAIT` of its own.
 
 use std::sync::Arc;
 
@@ -42,7 +43,6 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Lanes to the server of this dialer. `demotions` is shared by all connections to that server.
     pub(super) fn over(dialer: Arc<Dialer>, demotions: Demotions) -> Self {
         Self { queue: Arc::new(Queue::new(dialer, demotions)) }
     }
@@ -63,7 +63,7 @@ impl Lanes {
     ///
     /// # Errors
     ///
-    /// Those of a command ([`FaultKind`]). [`FaultKind::NotSent`] also means that no lane took the call in time.
+    /// The errors of a command ([`FaultKind`]). [`FaultKind::NotSent`] also means that no lane took the call in time.
     pub fn run(
         &self,
         call: Call,
@@ -80,7 +80,7 @@ impl Lanes {
                 if queue.give_up(number) {
                     return Err(Fault::new(FaultKind::NotSent, "what was sent before is not acknowledged yet"));
                 }
-                // A lane has taken the call, perhaps just now. So the time limit starts again, for the group.
+                // A lane has taken the call, perhaps just now. So the wait starts again, for the whole group.
                 outcome = within(limit, replied).await;
             }
             match outcome {

@@ -15,7 +15,8 @@ use super::messages::{Change, Messages};
 use crate::standstill::within;
 use crate::{Demotions, Fault, FaultKind, Listener, ListenerSlot, Settings};
 
-/// The connection for messages to one server. It comes up when it can, and is replaced when it breaks.
+/// The connection for messages to one server. It is opened as soon as the server can be reached, and again whenever it
+/// breaks.
 pub struct MessageLine {
     changes: mpsc::UnboundedSender<Change>,
     listener: ListenerSlot,
@@ -25,7 +26,8 @@ pub struct MessageLine {
 
 impl MessageLine {
     /// Starts the connection to this server. Must be called within a tokio runtime. `sharded`: subscribes by
-    /// `SSUBSCRIBE`, where each channel belongs to one slot. `demotions`: reports of the connections for commands.
+    /// `SSUBSCRIBE`, where each channel belongs to one slot. `demotions` is shared with the connections for commands to
+    /// the same server.
     pub fn to(target: Target, settings: &Settings, sharded: bool, demotions: Demotions) -> Self {
         Self::over(Arc::new(Dialer::new(target, settings)), sharded, ListenerSlot::default(), None, demotions)
     }
@@ -45,16 +47,16 @@ impl MessageLine {
         Self { changes, listener, task, subscribe_timeout }
     }
 
-    /// Subscribes to `channel`. Returns once the server is known to deliver its messages.
+    /// Subscribes to `channel`. Returns once the server has confirmed the subscription.
     ///
     /// # Cancel safety
     ///
-    /// The request is made at once, so the subscription may come into force even if the future is dropped.
+    /// The call itself queues the request, so the subscription may come into force even if the future is dropped.
     ///
     /// # Errors
     ///
-    /// Without a confirmation in time, an earlier subscription to the channel stays as it was. A new one may still come
-    /// into force, so a caller that no longer needs the channel unsubscribes.
+    /// Fails if the server refuses, or does not confirm in time. An unconfirmed subscription may still come into force,
+    /// so a caller that no longer needs the channel must unsubscribe. An earlier subscription to the channel stays.
     pub fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         let (done, confirmed) = oneshot::channel();
         if self.changes.send(Change::Subscribe(channel, done)).is_err() {
@@ -65,7 +67,7 @@ impl MessageLine {
             match within(limit, confirmed).await {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) => Err(Fault::new(FaultKind::Lost, "the connection for messages is gone")),
-                // Not unsubscribed: another caller may have subscribed before.
+                // The channel is not unsubscribed here, because another caller may need it.
                 None => Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")),
             }
         })
@@ -75,7 +77,7 @@ impl MessageLine {
     ///
     /// # Cancel safety
     ///
-    /// The request is made at once, so the subscription ends even if the future is dropped.
+    /// The call itself queues the request, so the subscription ends even if the future is dropped.
     pub fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
         let (done, confirmed) = oneshot::channel();
         // Fails if the connection has ended for good, and the subscription with it.
@@ -113,7 +115,6 @@ impl MessageLine {
 
 impl Drop for MessageLine {
     fn drop(&mut self) {
-        // Does nothing if the connection was ended before.
         self.end();
     }
 }

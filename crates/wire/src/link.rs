@@ -37,7 +37,7 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from
 
 pub(super) type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
 
-/// The half for writing, from any task.
+/// The writing half of a socket, for any task.
 #[derive(Debug)]
 pub(super) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
@@ -48,8 +48,8 @@ pub(super) enum Writer {
 }
 
 impl Writer {
-    /// Writes some bytes. Returns their number, or `None` if the socket has no room. Over TLS, accepted bytes may leave
-    /// later ([`Writer::is_behind`]).
+    /// Writes some of the bytes. Returns how many, or `None` if the socket has no room. Over TLS, rustls may hold
+    /// accepted bytes for a while ([`Writer::is_behind`]).
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         loop {
             match self.write_once(bytes) {
@@ -62,7 +62,7 @@ impl Writer {
         }
     }
 
-    /// Writes all bytes. Returns when they have left.
+    /// Writes all bytes. Returns when the socket has taken them.
     pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.try_write(bytes)? {
@@ -76,7 +76,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits for [`Writer::poll_room`].
     pub(super) async fn room(&self) -> io::Result<()> {
         poll_fn(|context| self.poll_room(context)).await
     }
@@ -91,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// True if accepted bytes have not left yet. Then there is no room, and [`Writer::poll_room`] sends them.
+    /// True if rustls holds bytes that the socket has no room for yet. [`Writer::poll_room`] sends them.
     pub(super) fn is_behind(&self) -> bool {
         match self {
             #[cfg(any(feature = "rustls", feature = "rustls-ring"))]
@@ -100,7 +99,7 @@ impl Writer {
         }
     }
 
-    /// Ready when all accepted bytes have left, and there may be room again.
+    /// Sends the bytes that rustls holds. Ready when the socket has taken all of them, and may have room for more.
     pub(super) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             #[cfg(any(feature = "rustls", feature = "rustls-ring"))]
@@ -113,7 +112,7 @@ impl Writer {
 }
 
 /// Connects. `user_timeout`: how long sent bytes may stay unacknowledged by the server's kernel (`TCP_USER_TIMEOUT`).
-/// `within`: time limit for all of connecting.
+/// `within`: time limit of the whole attempt. A TLS handshake gets half of it.
 pub(super) async fn connect(target: &Target, user_timeout: Duration, within: Duration) -> io::Result<(Reader, Writer)> {
     match (&target.place, &target.tls) {
         (Place::Tcp(host, port), None) => {

@@ -26,7 +26,7 @@ pub trait Listener: Send + Sync {
     /// Messages may have been missed: every waiter has to query the server once.
     fn missed(&self);
 
-    /// A connection for commands is back after a break: every hold should be confirmed now.
+    /// A connection for commands is back after a break. Locks that are held should be confirmed now.
     fn reconnected(&self);
 }
 

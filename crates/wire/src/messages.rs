@@ -1,13 +1,13 @@
 //! The task of the connection for messages.
 //!
-//! 1. It connects, with a back-off. Changes that are requested meanwhile are noted.
+//! 1. The task connects, with a back-off. Subscriptions that are requested or ended meanwhile are noted (`Change`).
 //! 2. It subscribes to all wanted channels, each by a command of its own, and sends a `PING`.
 //! 3. After the reply to the `PING`, all subscriptions have been answered. The listener is notified that messages may
 //!    have been missed.
 //! 4. It passes messages on, and carries out changes. It sends a `PING` from time to time to detect a silent
 //!    connection.
 //! 5. When the connection breaks or is silent, or its server was demoted, the task starts again. If step 3 is not
-//!    reached within `deaf_after`, the listener is notified, once per outage.
+//!    reached within `deaf_after`, `Listener::deaf` is called, once per outage.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +31,6 @@ pub(super) use channels::Change;
 /// Maximum number of changes between two reads.
 const CHANGES_AT_ONCE: usize = 64;
 
-/// The task of the connection for messages.
 pub(super) struct Messages {
     dialer: Arc<Dialer>,
     listener: ListenerSlot,
@@ -45,7 +44,6 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// `sharded`: subscribes by `SSUBSCRIBE`.
     pub(super) fn new(
         dialer: Arc<Dialer>,
         sharded: bool,
@@ -66,7 +64,7 @@ impl Messages {
         }
     }
 
-    /// Keeps the connection up while changes can be requested. `first`: a connection that is already up.
+    /// Keeps the connection up until the sender of `changes` is gone. `first`: a connection that is already up.
     pub(super) async fn run(mut self, first: Option<Opened>) {
         let (mut pauses, mut next) = (Pauses::default(), first);
         let mut is_new = next.is_none();
@@ -94,8 +92,7 @@ impl Messages {
         }
     }
 
-    /// Connects. Changes that are requested meanwhile are noted. Returns `None` once no changes can be requested any
-    /// more.
+    /// Connects, and notes changes meanwhile. Returns `None` once their sender is gone.
     async fn connect(&mut self, pauses: &mut Pauses) -> Option<Opened> {
         let mut is_told = false;
         let report = |Trouble { message: error, hope, .. }| {
@@ -109,7 +106,7 @@ impl Messages {
                 opened = &mut connecting => return Some(opened),
                 change = self.changes.recv() => {
                     if let Some(Request::Unsubscribe(_, done)) = self.channels.change(change?) {
-                        // The subscription is gone with the connection.
+                        // The subscription has ended with the connection.
                         let _ = done.send(Ok(()));
                     }
                 }
@@ -118,7 +115,7 @@ impl Messages {
         }
     }
 
-    /// Serves a connection until it is gone, or until no changes can be requested any more.
+    /// Serves a connection until it is gone, or until the sender of `changes` is gone.
     async fn serve(&mut self, mut standing: Standing) {
         let mut ping_due = Box::pin(tokio::time::sleep(self.dialer.settings.ping_interval));
         while self.step(&mut standing, ping_due.as_mut()).await.is_some() {}
@@ -180,12 +177,10 @@ impl Deafness {
         }
     }
 
-    /// Notes that the outage has ended.
     fn ends(&mut self) {
         (self.timer, self.is_told) = (None, false);
     }
 
-    /// Waits for the timer, reports, and returns.
     async fn report(&mut self, listener: &ListenerSlot) {
         over(&mut self.timer).await;
         (self.timer, self.is_told) = (None, true);

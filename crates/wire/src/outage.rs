@@ -10,7 +10,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Notes that the connection is broken. It may have been broken before.
+    /// Notes that the connection is broken. Further calls in the same outage report nothing.
     pub fn begins(&mut self, listener: &ListenerSlot) {
         if !self.is_told {
             self.is_told = listener.tell(|listener| listener.broken());

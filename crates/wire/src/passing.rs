@@ -1,6 +1,6 @@
-//! Refusals that pass: errors of a server that accepts the same command later.
+//! Refusals that pass: after such an error, the server may accept the same command later.
 //!
-//! Errors of a cluster whose keys are out of reach are not in this list.
+//! Redirects, and errors about keys of another server, are not in this list.
 
 /// One kind of refusal.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Passing {
 /// Why the server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The server, or its cluster, serves no commands.
+    /// The server, or its cluster, serves no commands at the moment.
     Down,
     /// The server accepts no writes: it is a replica, or it has too few replicas.
     Demoted,
@@ -58,7 +58,7 @@ impl Passing {
     }
 }
 
-/// Returns the error of a command inside a script without the script's hash and line number. Redis 6.2 adds them as a
+/// Removes the script's hash and line number from the error of a command inside a script. Redis 6.2 adds them as a
 /// prefix, and Redis 7 as a suffix.
 pub fn inside(text: &str) -> &str {
     let text = match text.rsplit_once(" script: ") {

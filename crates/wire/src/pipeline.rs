@@ -1,8 +1,9 @@
-//! The commands of one connection and its successors: bytes to write, expected replies, and outcomes. No I/O, no clock.
+//! The commands of one connection, across its sockets: bytes to write, expected replies, and outcomes. This file does
+//! no I/O and reads no clock.
 //!
-//! Commands have positions in one endless stream of bytes. When a connection breaks:
-//! - A command whose first byte was not written has never left. It stays for the next connection.
-//! - A command that was written, even in part, is lost with its connection.
+//! The bytes of all commands form one endless stream, in which each command has a position. When a socket breaks:
+//! - A command stays for the next socket if none of its bytes was written.
+//! - A command that was written, even in part, fails. It may have run.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -15,8 +16,7 @@ use crate::{Fault, FaultKind};
 /// Outcome of a command: the server's answer, or the reason why there is none.
 pub(super) type Outcome = Result<Answer, Fault>;
 
-/// An empty list with room for more than this many entries gives its memory back. `BYTES_KEPT`: for how many bytes
-/// `out` keeps room when it is empty.
+/// Maximum capacity that an empty list keeps, in entries. `BYTES_KEPT`: the same for `out`, in bytes.
 const KEPT: usize = 1024;
 const BYTES_KEPT: usize = 64 << 10;
 
@@ -36,7 +36,7 @@ enum Entry {
 pub(super) enum Look {
     Done(Outcome),
     Waits,
-    /// The command waits, but with a waker of another task.
+    /// The command waits, but its answer would wake another task.
     WakesAnother,
 }
 
@@ -48,7 +48,7 @@ struct Sent {
     /// Position of the first byte in the stream.
     start: u64,
     deadline: Instant,
-    /// True while an answer would be in time.
+    /// False once [`Pipeline::expire`] has failed the command.
     is_due: bool,
 }
 
@@ -67,15 +67,15 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Adds a command. `write` appends its bytes. Returns true if its deadline is the earliest.
+    /// Adds a command, whose bytes `write` appends. Returns true if the command has the earliest deadline.
     pub(super) fn push(&mut self, deadline: Instant, waker: Waker, write: impl FnOnce(&mut Vec<u8>)) -> (Ticket, bool) {
         let start = self.base + self.out.len() as u64;
         write(&mut self.out);
         self.enter(start, deadline, waker)
     }
 
-    /// Adds commands that are sent on one connection, all or none. All of them get the start of the first, so all count
-    /// as written once its first byte is written. `wakers` has one waker per command.
+    /// Adds commands that are sent on one connection, all or none. All of them get the position of the first command,
+    /// so all count as written once a byte of that command is written. `wakers` has one waker per command.
     pub(super) fn push_together(
         &mut self,
         deadline: Instant,
@@ -124,19 +124,18 @@ impl Pipeline {
             self.out.clear();
             self.out.shrink_to(BYTES_KEPT);
         } else if self.written > BYTES_KEPT && self.written > self.out.len() / 2 {
-            // Written bytes must not pile up if the socket is always behind.
+            // Written bytes must not pile up if some bytes always wait to be written.
             self.out.drain(..self.written);
             self.base += self.written as u64;
             self.written = 0;
         }
     }
 
-    /// The earliest deadline.
     pub(super) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Returns the state of a command to the task with this waker. The ticket is void once the outcome is returned.
+    /// Returns the state of a command for the task with this waker. The ticket is void once the outcome is returned.
     pub(super) fn look(&mut self, ticket: Ticket, waker: &Waker) -> Look {
         match &mut self.entries[ticket.0] {
             Entry::Waiting(known) if known.will_wake(waker) => Look::Waits,
@@ -152,8 +151,7 @@ impl Pipeline {
         }
     }
 
-    /// Replaces the waker of a waiting command. Returns the waker that is no longer needed, so that the caller drops it
-    /// while it holds no mutex.
+    /// Replaces the waker of a waiting command. Returns the old waker, to be dropped outside of the mutex.
     pub(super) fn wake_instead(&mut self, ticket: Ticket, waker: Waker) -> Waker {
         match &mut self.entries[ticket.0] {
             Entry::Waiting(known) => std::mem::replace(known, waker),
@@ -161,14 +159,14 @@ impl Pipeline {
         }
     }
 
-    /// Notes that no caller waits for this command any more. The answer is still expected. Returns a waker, so that the
-    /// caller drops it while it holds no mutex.
+    /// Notes that no caller waits for this command any more. The answer is still expected. Returns the caller's waker,
+    /// to be dropped outside of the mutex.
     pub(super) fn abandon(&mut self, ticket: Ticket) -> Option<Waker> {
         let entry = std::mem::replace(&mut self.entries[ticket.0], Entry::Free);
         let mut waker = None;
         if let Entry::Waiting(waiting) = entry {
             waker = Some(waiting);
-            // From the end: most abandoned commands are recent.
+            // Searched from the end, because most abandoned commands are recent.
             if let Some(sent) = self.order.iter_mut().rev().find(|sent| sent.ticket == Some(ticket)) {
                 sent.ticket = None;
             }
@@ -197,7 +195,6 @@ impl Pipeline {
         Some(sent.is_due)
     }
 
-    /// Notes the outcome for the caller that waits, if any.
     fn done(&mut self, ticket: Option<Ticket>, outcome: Outcome, wakers: &mut Vec<Waker>) {
         let Some(Ticket(entry)) = ticket else { return };
         if let Entry::Waiting(waker) = std::mem::replace(&mut self.entries[entry], Entry::Done(outcome)) {
@@ -205,14 +202,14 @@ impl Pipeline {
         }
     }
 
-    /// Handles a broken connection. Commands that were written, even in part, fail with this fault. Others stay for the
-    /// next connection.
+    /// Handles a broken connection. Commands that were written, even in part, fail with this fault. Unwritten commands
+    /// stay for the next socket.
     pub(super) fn broken(&mut self, fault: &Fault, wakers: &mut Vec<Waker>) {
         let written = self.base + self.written as u64;
         while let Some(sent) = self.order.pop_front_if(|sent| sent.start < written) {
             self.done(sent.ticket, Err(fault.clone()), wakers);
         }
-        // The unwritten rest of a command that was cut off is removed too.
+        // The unwritten rest of a command that was written in part is removed too.
         let end = self.base + self.out.len() as u64;
         let kept = self.order.front().map_or(end, |first| first.start);
         self.out.drain(..usize::try_from(kept - self.base).unwrap_or(self.out.len()));
@@ -250,7 +247,6 @@ impl Pipeline {
                 if is_sent {
                     sent.is_due = false;
                 } else {
-                    // The command's bytes are removed.
                     let (from, to) = (self.place(sent.start), self.place(end));
                     out.extend_from_slice(&self.out[at..from]);
                     (at, cut) = (to, cut + (end - sent.start));

@@ -20,7 +20,7 @@ pub(super) type Answer = Result<Reply, String>;
 pub(super) enum Incoming {
     /// The reply to the next command.
     Reply(Answer),
-    /// A message or the confirmation of a subscription, which answers no command.
+    /// A push of RESP3: a message, or the confirmation of a subscription.
     Push(Answer),
 }
 
@@ -82,7 +82,7 @@ impl Input {
 
 fn incoming(bytes: &[u8], is_resp2: bool) -> Result<Incoming, Garbage> {
     const ODD: Garbage = Garbage("it cannot be read");
-    // The most frequent replies, without the parser's tables.
+    // The most frequent replies need no parser.
     match bytes {
         b"_\r\n" | b"$-1\r\n" | b"*-1\r\n" => return Ok(Incoming::Reply(Ok(Reply::Nil))),
         b"+OK\r\n" => return Ok(Incoming::Reply(Ok(Reply::Text(Bytes::from_static(b"OK"))))),
@@ -99,17 +99,16 @@ fn incoming(bytes: &[u8], is_resp2: bool) -> Result<Incoming, Garbage> {
     })
 }
 
-/// Reads a list. An error inside a list is the error of the list.
+/// Reads a list. If an element is an error, the result is that error.
 fn list<T>(parts: Vec<T>, read: impl Fn(T) -> Answer) -> Answer {
     parts.into_iter().map(read).collect::<Result<_, _>>().map(Reply::List)
 }
 
-/// Copies a text, so that a small reply does not keep the whole buffer.
+/// Copies a text, so that a small reply does not keep the whole buffer in memory.
 fn text(bytes: &[u8], (from, to): (usize, usize)) -> Bytes {
     Bytes::copy_from_slice(bytes.get(from..to).unwrap_or_default())
 }
 
-/// Maximum length of an error's text, in bytes.
 const LONGEST_ERROR: usize = 4 << 10;
 
 fn error(bytes: &[u8], (from, to): (usize, usize)) -> String {
@@ -152,7 +151,7 @@ pub(super) fn write_words(out: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-/// How a call names its script. Plain commands have none.
+/// How a call names its script. A plain command has no script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
     Hash,
@@ -160,7 +159,6 @@ pub(super) enum Naming {
 }
 
 impl Naming {
-    /// The form to try first.
     pub(super) const fn first(script_cache: bool) -> Self {
         if script_cache { Self::Hash } else { Self::Source }
     }
@@ -171,7 +169,6 @@ impl Naming {
     }
 }
 
-/// Appends the command of a call.
 pub(super) fn write_call(out: &mut Vec<u8>, call: &Call, naming: Naming) {
     let (command, script) = match (call.script.command, naming) {
         (Some(command), _) => (command, None),

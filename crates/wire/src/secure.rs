@@ -1,5 +1,5 @@
 //! A socket with TLS by rustls. One task reads it, and any task writes to it. Bytes that rustls has accepted are
-//! encrypted in its own buffer, and count as sent.
+//! encrypted in a buffer of rustls, and count as sent.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -45,7 +45,7 @@ impl Write for Socket<'_> {
 
 impl Secure {
     /// Performs the handshake. `place`: the address of the server. `within`: time limit for all of connecting. The
-    /// handshake gets half of it, so there is time to find out why a handshake has failed.
+    /// handshake gets half of that time. The rest is for finding out why the server did not answer.
     pub(super) async fn over(
         socket: TcpStream,
         tls: &Secured,
@@ -77,7 +77,7 @@ impl Secure {
         }
     }
 
-    /// Accepts at most one record, if there is room.
+    /// Passes at most one record to rustls. Returns how many bytes were taken, or `WouldBlock` if there is no room.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut session = self.session.lock();
         self.flush(&mut session)?;
@@ -88,13 +88,13 @@ impl Secure {
         Ok(taken)
     }
 
-    /// True if accepted bytes have not left yet.
+    /// True if rustls holds bytes that the socket had no room for.
     pub(super) fn is_behind(&self) -> bool {
         self.session.lock().wants_write()
     }
 
-    /// Sends accepted bytes. Ready when all have left, and there may be room for more. Only the task that reads calls
-    /// this.
+    /// Sends the bytes that rustls holds. Ready when the socket has taken all of them, and may have room for more. Only
+    /// the task that reads calls this.
     pub(super) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.socket.poll_write_ready(context))?;
@@ -156,8 +156,7 @@ impl AsyncRead for Reader {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            // Sends accepted bytes, perhaps an answer of rustls' own. An error is ignored, because the server's last
-            // message tells why.
+            // An error is ignored, because the server's last message, which is read next, tells why.
             if secure.is_behind() {
                 let _ = secure.poll_room(context);
             }

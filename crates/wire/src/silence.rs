@@ -14,12 +14,13 @@ const TIMEOUTS_TOLERATED: usize = 2;
 pub(super) struct Silence {
     /// Number of timeouts since the last answer in time.
     timeouts: usize,
+    /// When the last answer in time arrived, or the connection came up.
     since: Instant,
 }
 
 impl Silence {
     /// A connection that is new, or has answered in time. Late answers do not count. Answers are assigned to commands
-    /// in order, so after one lost answer every further answer looks late.
+    /// in order, so after one lost answer a useless connection still seems to answer late.
     pub(super) const fn heard(now: Instant) -> Self {
         Self { timeouts: 0, since: now }
     }

@@ -9,14 +9,13 @@ const SMALL: usize = 64;
 /// A table is shrunk if its capacity is more than this many times its length.
 const EMPTY: usize = 8;
 
-/// The new size of a table that is too large. It leaves room to grow, so that each entry is moved a few times at
-/// most.
+/// The capacity that a table is shrunk to, or `None` if the table is not too large. It leaves room to grow.
 const fn slimmer(len: usize, capacity: usize) -> Option<usize> {
     if capacity > SMALL && len < capacity / EMPTY { Some(len * 2) } else { None }
 }
 
-/// Shrinks a table that is too large. Call it after each removal from a table whose size depends on outside input.
-/// Its amortised cost is zero.
+/// Shrinks a table that is too large. Call this after each removal from a table whose size depends on outside input.
+/// The amortised cost is O(1).
 pub fn slim<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
     if let Some(size) = slimmer(table.len(), table.capacity()) {
         table.shrink_to(size);

@@ -1,4 +1,5 @@
-//! Standstills of this process or its machine: timers fire late, and replies have arrived unread.
+//! Standstills: this process or its machine did not run for a while. Its timers then fire late, and replies that have
+//! arrived are not read yet.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +17,7 @@ pub const RECOVERY: Duration = Duration::from_millis(50);
 /// standstill ends first.
 pub const READING: Duration = RECOVERY.saturating_add(Duration::from_millis(10));
 
-/// Completes after `limit`; if the limit passed during a standstill, `READING` later.
+/// Completes after `limit`, or `READING` later if the limit passed during a standstill.
 pub fn limit_over(limit: Duration) -> impl Future<Output = ()> {
     limit_over_of(limit, OVERDUE)
 }
@@ -32,7 +33,7 @@ fn limit_over_of(limit: Duration, overdue: Duration) -> impl Future<Output = ()>
     }
 }
 
-/// Returns the output of `work`, or `None` if it is not done within `limit`. After a standstill the work has `READING`
+/// Returns the output of `work`, or `None` if it is not done within `limit`. After a standstill, `work` gets `READING`
 /// more.
 pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     within_of(limit, OVERDUE, work).await
@@ -48,8 +49,8 @@ pub async fn within_of<T>(limit: Duration, overdue: Duration, work: impl Future<
     }
 }
 
-/// Runs work with a timeout of its own. If the work is still pending after `overdue`, there was a standstill: the work
-/// is then not polled for `RECOVERY`, because a poll would find the work's timer expired before the reply is read.
+/// Runs `work`, which has a timeout of its own. If `work` is still pending after `overdue`, there was a standstill.
+/// `work` is then not polled for `RECOVERY`, because a poll would find its timer expired before the reply is read.
 pub async fn without_standstill<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
     let (mut work, due) = (std::pin::pin!(work), Instant::now() + overdue);
     let mut recovery: Option<Pin<Box<Sleep>>> = None;

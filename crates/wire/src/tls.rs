@@ -24,8 +24,8 @@ pub enum Secured {}
 
 /// TLS configuration, for servers that the defaults do not fit.
 ///
-/// Files are PEM. With rustls the files are read again for each new connection, so replaced files need no restart.
-/// Open connections stay.
+/// Files are PEM. With rustls the files are read again for each new connection, so replaced files need no restart. Open
+/// connections are not affected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a configuration does nothing by itself"]
 #[non_exhaustive]
@@ -71,7 +71,7 @@ impl Tls {
     }
 }
 
-/// Delimiters of our own text inside the error of a library.
+/// Delimiters of a text of this crate inside the error of a library.
 const QUOTES: (char, char) = ('\u{ab}', '\u{bb}');
 
 /// Quotes a text, so that [`explain`] finds it in the error of a library.

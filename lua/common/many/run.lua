@@ -1,7 +1,7 @@
 
 end
 
--- All steps share these tables. Entries that a longer step left behind are removed.
+-- All steps share the tables `keys` and `args`.
 local out, keys, args, key, arg, declared = {}, {}, {}, 0, 1, #KEYS > 0
 while arg <= #ARGV do
   local step, nkeys, nargs = steps[tonumber(ARGV[arg])], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
@@ -20,7 +20,7 @@ while arg <= #ARGV do
     -- Before Redis 7 an error is a text that starts with the position in the script.
     reply = {'!', (string.gsub(tostring(reply), '^@?user_script:%s*%d+:%s*%-?', ''))}
   elseif reply == nil then
-    -- A nil would end the list.
+    -- A nil would end the list. The server sends false as nil.
     reply = false
   end
   out[#out + 1] = reply

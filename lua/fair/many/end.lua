@@ -2,6 +2,6 @@
 end
 
 local out = together()
--- The answers count even if this fails: an entry without a waiter is removed when it is the head.
+-- The replies count even if `take_out` fails: an entry without a waiter is removed when it is the head.
 pcall(take_out)
 return out

@@ -1,8 +1,8 @@
 
 end
 
--- Sets the lease of a hash that readers have left, as a release by the last of these readers would have set it. If no
--- reader in it is alive, the lock is freed.
+-- Sets the lease of a hash from which steps removed readers, as `read_release.lua` would have set it for the last of
+-- them. If no reader is alive, the lock is freed.
 local function settle(left)
   local hash = left.hash
   if redis.call('hget', hash, 'mode') ~= 'read' then return end
@@ -20,7 +20,7 @@ local out = together()
 if deferred[1] then load_readers() end
 local settled = {}
 for _, left in ipairs(deferred) do
-  -- A hash that cannot be read (a cluster moves its slot) keeps its lease, which is too long at worst.
+  -- If a key cannot be read, because a cluster moves its slot, the hash keeps its lease. At worst, that is too long.
   if not settled[left.hash] then pcall(settle, left) end
   settled[left.hash] = true
 end

@@ -2,12 +2,12 @@
 //! about 2 KB per attempt until its reply. A waiter that queues here takes a tenth of that.
 //!
 //! 1. Up to [`MOST`] attempts per connection are admitted directly, whatever their names.
-//! 2. At that limit a name gets a *crowd*: a semaphore with as many permits, which admits the name's further attempts
-//!    in order.
+//! 2. At that limit, the name of the next attempt gets a *crowd*: a semaphore with as many permits, which admits the
+//!    name's further attempts in order.
 //! 3. The crowd ends with its last attempt.
 //!
-//! Each crowd has its own limit, so a name with a silent server does not delay other names. Single attempts, and
-//! waiters that have a place in a queue already, are not limited. Undos are limited by a second instance.
+//! Each crowd has its own limit, so a name with a silent server does not delay other names. Acquires without a wait,
+//! and waiters that have a queue entry already, are not limited. A second [`Admission`] limits undos.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,25 +20,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 
-/// Attempts admitted directly, for each connection. The combined commands in flight carry fewer attempts, so the limit
-/// costs no throughput.
+/// Attempts admitted directly, for each connection. A connection's commands in flight carry fewer attempts, so the
+/// limit costs no throughput.
 pub(crate) const MOST: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Admission {
     most: usize,
     under_way: AtomicUsize,
-    /// The crowds by name.
     crowds: Mutex<HashMap<Arc<LockName>, Arc<Semaphore>, ReadyHash>>,
     /// Length of `crowds`, readable without its lock.
     crowded: AtomicUsize,
 }
 
-/// An admitted attempt. Its drop admits another one.
+/// An admitted attempt. Its drop admits another attempt.
 #[derive(Debug)]
 pub(crate) enum Admitted {
     Past(Arc<Admission>),
-    /// Boxed because it is rare.
+    /// Boxed because a crowd is rare.
     FromCrowd(#[expect(dead_code, reason = "held for its drop")] Box<Crowder>),
 }
 
@@ -94,7 +93,7 @@ impl Admission {
     ) -> Option<Admitted> {
         let (mut crowder, semaphore) = {
             let mut crowds = self.crowds.lock();
-            // Attempts for a crowded name never overtake its queue.
+            // An attempt whose name has a crowd never overtakes that crowd.
             if !crowds.contains_key(name)
                 && let Some(admitted) = self.admit_past()
             {
@@ -126,7 +125,7 @@ impl Drop for Admitted {
 
 impl Drop for Crowder {
     fn drop(&mut self) {
-        // The permit counts as a user of the semaphore, so drop the permit before counting.
+        // The permit holds an `Arc` of the semaphore, so the permit is dropped before the count.
         self.permit = None;
         let mut crowds = self.admission.crowds.lock();
         if crowds.get(&self.name).is_some_and(|crowd| Arc::strong_count(crowd) == 1) {

@@ -1,4 +1,4 @@
-//! One attempt to acquire: sends a command, reads the reply and updates the owner's book.
+//! One attempt to acquire: sends a command, reads the reply and updates the owner's book (`engine/ledger.rs`).
 
 mod answer;
 mod request;
@@ -46,7 +46,7 @@ pub(super) struct InQueue {
     pub(super) undo: Undo,
 }
 
-/// A failed attempt. If the command may have run, dropping `doubt` undoes it.
+/// A failed attempt. If the command may have run, dropping `doubt` undoes the command.
 pub(super) struct Failed {
     pub(super) error: Error,
     pub(super) doubt: Option<Undo>,
@@ -55,7 +55,7 @@ pub(super) struct Failed {
     /// True if the hold is being released because the grant came too late, or too few replicas acknowledged it. A retry
     /// needs a hold with another number.
     pub(super) spent: bool,
-    /// True if the wait ended before the command was sent or answered, while the server still answers others.
+    /// True if the wait ended before the command was sent or answered, while the server still answers other commands.
     pub(super) cut_off: bool,
 }
 
@@ -65,9 +65,9 @@ impl From<Error> for Failed {
     }
 }
 
-/// The outcome of an attempt, with the owner's order. An outcome that no caller takes is dropped before the order is
-/// released. Otherwise the owner's next command would find a hold without a guard in the book, and report a deadlock of
-/// the owner with itself.
+/// The outcome of an attempt, with the owner's [`Order`]. If no caller takes the outcome, its drop removes the guard
+/// from the book before the order is free. Otherwise the owner's next acquire would find the guard in the book, and
+/// report a deadlock of the owner with itself.
 pub(super) struct Attempted {
     // Dropped in this order.
     outcome: Result<Tried, Failed>,
@@ -104,14 +104,13 @@ struct Attempt {
     /// True if an earlier attempt for the same hold may have run.
     doubted: bool,
     manner: Manner,
-    /// Admits another attempt when this one is done.
     _admitted: Option<Admitted>,
 }
 
 /// The owner's holds in the book before an attempt.
 struct Before {
     count: u32,
-    /// The latest deadline that guards count on.
+    /// The latest deadline of the owner's guards.
     until: Moment,
     /// Number of the newest hold.
     last: Option<u64>,
@@ -169,7 +168,8 @@ impl Attempt {
         Err(Error::Config { what }.into())
     }
 
-    /// Returns None if the owner's earlier hold is ending. The hold's release waits for the order, and must run first.
+    /// Reads the owner's holds from the book. Returns None if an earlier hold is ending: its release waits for the
+    /// order, and must run before this attempt.
     fn read_book(&self) -> Option<Before> {
         let book = self.target.hold.book();
         if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
@@ -192,7 +192,7 @@ impl Attempt {
         Failed { would_repeat: true, ..error.into() }
     }
 
-    /// A reply that none of our scripts gives. The lock may have been acquired, so the attempt is in doubt.
+    /// The failure after a reply that none of our scripts gives. The lock may have been acquired.
     fn odd(&self, error: Error) -> Failed {
         Failed {
             doubt: Some(Undo::new(&self.target, true).leased(self.lease)),
@@ -219,8 +219,8 @@ impl Attempt {
         // Re-entry never shortens the lease that earlier holds count on.
         let comes_in = before.count > 0 && !protocol.nature().leases_apart;
         let hold_id = self.target.id();
-        // If the server's clock is known, a last moment costs nothing. Without a last moment, a late copy may join a
-        // queue, or take a free lock, which is then undone.
+        // Without a last moment (`engine/clock.rs`), a late copy of the command may join a queue, or take a free lock,
+        // which is then undone. If the server's clock is known, a last moment costs nothing.
         let leaves_traces = hold_id != HoldId::Only || protocol.queue().is_some();
         let must_end = hold_id != HoldId::Only && !self.first;
         let is_limited = must_end || (leaves_traces && engine.clock(protocol.name()).is_known(engine.now()));
@@ -236,7 +236,8 @@ impl Attempt {
                     hold: &hold_id,
                     earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
                     last_ms: if is_limited { clock.last(sent, engine.options.command_timeout) } else { 0 },
-                    // A reused owner has no other hold, unless another client has read the owner in Redis and uses it.
+                    // A reused owner has no other hold, unless another client has read the owner in Redis and acquires
+                    // as that owner.
                     alone: self.not_reentrant || self.used_again,
                     queueing: self.manner.queueing,
                     gives_way: self.manner.gives_way,
@@ -259,7 +260,7 @@ impl Attempt {
                     if let (Answer::Busy(busy), true) = (&answer, waits_in_queue)
                         && !clock.is_known(engine.now())
                     {
-                        // The next commands can then have a last moment.
+                        // Once the clock is known, commands can have a last moment.
                         clock.learn(busy.at, engine.now());
                     }
                     return Ok((sent, answer));

@@ -1,4 +1,4 @@
-//! The attempts of one acquire, and the state kept between attempts: errors, doubts, the queue entry.
+//! The attempts of one acquire, and the state kept between them: the last error, undos, the queue entry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,15 +13,16 @@ use crate::engine::wait::{News, Patience, Pause};
 use crate::error::{Error, Result};
 use crate::topology::Placement;
 
-/// Longest pause before a retry at the name's new server. The pause is random, because other waiters retry at the same
-/// time.
+/// Longest pause before a retry at the name's new server. The pause is random, because all waiters of the name retry
+/// then.
 const ELSEWHERE: Duration = Duration::from_millis(10);
 
 pub(super) struct Attempts<'a> {
     request: &'a Request,
     pub(super) target: Arc<Target>,
     pause_for: Duration,
-    /// An earlier attempt that may have run. A retry uses the same owner and hold id, so the acquire counts once.
+    /// Undo of an earlier attempt that may have run. A retry uses the same owner and hold id, so the server counts the
+    /// acquire once.
     pub(super) doubt: Option<Undo>,
     /// Undo of the mark in Redis that shows that this owner waits.
     mark: Option<Undo>,
@@ -40,12 +41,12 @@ pub(super) struct Attempts<'a> {
     pub(super) by_java: bool,
 }
 
-/// A finding of the last attempt that changes how the waiter continues.
+/// A finding of the last attempt that changes how the waiter continues. [`Tried`] describes the last three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The lock was acquired, or another owner holds it.
+    /// None of the following: the lock was acquired, another owner holds the lock, or the attempt failed.
     Usual,
-    /// An earlier hold of the owner is ending or gone. The next attempt uses a new [`Hold`].
+    /// An earlier hold of the owner is ending or gone.
     Gone,
     Passed,
     Displaced,
@@ -103,7 +104,6 @@ impl<'a> Attempts<'a> {
         request.bounded(request.attempt(&self.target, self.doubt.is_some(), self.manner, admitted)).await
     }
 
-    /// Returns the grant if the lock was acquired.
     fn note_reply(&mut self, tried: Tried, held_back: Option<Duration>) -> Option<Grant> {
         let request = self.request;
         if !matches!(tried, Tried::Gone) {
@@ -139,7 +139,7 @@ impl<'a> Attempts<'a> {
                 self.found = Found::Displaced;
             }
             Tried::OwnerTaken => {
-                // Dropping the handle gives up the queue entry.
+                // The drop of the old value undoes the queue entry.
                 self.entry = None;
                 self.found = Found::Displaced;
             }
@@ -149,8 +149,8 @@ impl<'a> Attempts<'a> {
                 self.pause_for = request.until_free(busy.ttl);
             }
             Tried::Gone => {
-                // The release of the earlier hold may still be in flight. So the next attempt uses the table's entry,
-                // even for a fresh owner.
+                // The release of the earlier hold may still be in flight. So even for a fresh owner, the next attempt
+                // uses the entry in the table of holds, and waits for that release.
                 let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                 let (number, nonce) = (self.target.number, self.target.nonce.clone());
                 self.target = Target::reserve(&request.engine, hold, number, nonce);
@@ -161,7 +161,7 @@ impl<'a> Attempts<'a> {
         None
     }
 
-    /// Handles a failed attempt. Returns its error if the acquire ends with it.
+    /// Handles a failed attempt. Returns an error if the acquire ends.
     fn note_failure(
         &mut self,
         Failed { error, doubt, would_repeat, spent, cut_off }: Failed,
@@ -169,7 +169,7 @@ impl<'a> Attempts<'a> {
     ) -> Result<()> {
         let request = self.request;
         if spent {
-            // The spent hold is being released, and that release also covers a late copy of the acquire.
+            // The release of the spent hold also covers a late copy of the acquire.
             self.doubt.take().into_iter().for_each(Undo::disarm);
             let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
             self.target = request.target_of(hold, request.engine.hold_number());
@@ -180,7 +180,7 @@ impl<'a> Attempts<'a> {
             None => {}
         }
         if self.doubt.is_some() {
-            // The command may have joined the queue.
+            // An earlier attempt may have joined the queue, so retries keep its place.
             self.manner.queueing = Queueing::Stay;
         }
         if cut_off {
@@ -195,7 +195,8 @@ impl<'a> Attempts<'a> {
             // The name has moved to another server. Retry there soon.
             ELSEWHERE - request.engine.jitter(ELSEWHERE * 9 / 10)
         } else if matches!(error, Error::Replicas { .. }) {
-            // The pause gives time to undo the grant, and other waiters a chance to acquire.
+            // Too few replicas acknowledged the grant. A full pause gives time to undo the grant, and lets other
+            // waiters acquire.
             request.engine.pause(self.patience.failures().max(1))
         } else {
             request.engine.pause(self.patience.failures())
@@ -237,12 +238,12 @@ impl<'a> Attempts<'a> {
     pub(super) fn entered(&mut self, queued: InQueue) {
         self.manner.queueing = Queueing::Stay;
         if let Some(InQueue { undo, .. }) = self.entry.replace(queued) {
-            // The new handle is for the same entry.
+            // The new value is for the same entry, so the old undo must not run.
             undo.disarm();
         }
     }
 
-    /// Forgets the queue entry, which is gone. Returns the undo of an attempt whose late copy may still arrive.
+    /// Forgets the queue entry, which is gone. Returns the undo of an attempt in doubt, if there is one.
     pub(super) fn displaced(&mut self) -> Option<Undo> {
         if let Some(InQueue { undo, .. }) = self.entry.take() {
             undo.disarm();
@@ -250,7 +251,7 @@ impl<'a> Attempts<'a> {
         self.doubt.take()
     }
 
-    /// The lock is held, so the queue entry is gone and nothing needs to be undone.
+    /// Cancels all undos. Called once the lock is held: the queue entry is gone by then.
     pub(super) fn disarm_all(&mut self) {
         let entry = self.entry.take().map(|InQueue { undo, .. }| undo);
         [self.doubt.take(), self.mark.take(), entry].into_iter().flatten().for_each(Undo::disarm);
@@ -269,7 +270,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// [`Self::give_up`] for a silent server: always an error.
+    /// Ends the wait while the server is silent. Always returns an error.
     pub(super) fn give_up_unanswered(&mut self) -> Result<Option<Grant>> {
         let missing = || self.request.engine.topology.missing(self.request.protocol.name());
         Err(self.failed.take().unwrap_or_else(missing))

@@ -91,7 +91,7 @@ enum Refusal {
     Odd,
 }
 
-/// Reads the reply. `None`: all locks are held.
+/// Reads the reply. Returns `None` if all locks were acquired.
 fn refusal(reply: &Reply, targets: &[Arc<Target>]) -> Option<Refusal> {
     let parts = match reply {
         Reply::Nil => return None,
@@ -111,11 +111,12 @@ fn refusal(reply: &Reply, targets: &[Arc<Target>]) -> Option<Refusal> {
     Some(read.unwrap_or(Refusal::Odd))
 }
 
-/// Enters the holds of an acquired batch into their books. The command was sent at `sent`.
+/// Enters the holds of an acquired batch into their books (`engine/ledger.rs`). The command was sent at `sent`.
 fn granted(engine: &Arc<Engine>, targets: &[Arc<Target>], lease: Option<Duration>, sent: Moment) -> Result<Vec<Grant>> {
     let until = valid_until(sent, lease.unwrap_or(engine.options.watchdog));
     let grants: Vec<Grant> = targets.iter().map(|target| target.granted(lease, sent, until, false)).collect();
-    // A shutdown ends all holds in the table. Holds granted later are released here, by the drop of `grants`.
+    // A shutdown ends only the holds that it finds in the table. Later holds are released here, by the drop of
+    // `grants`.
     engine.check_open()?;
     if engine.now() >= until {
         // The grants arrived after the end of their lease. This drop releases the holds.

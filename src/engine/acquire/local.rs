@@ -13,7 +13,7 @@ use crate::error::Result;
 struct LockWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
-    /// Number of looks that found the lock busy while its release is not announced.
+    /// Number of pauses that the lock's back-off has limited so far.
     looks: u32,
 }
 
@@ -21,8 +21,8 @@ impl Request {
     pub(super) async fn wait(&self) -> Result<Option<Grant>> {
         let mut awaited = LockWait { request: self, attempts: Attempts::new(self), looks: 0 };
         if !self.holds_nothing {
-            // An owner that already holds the lock must not queue behind waiters that wait for its release. So a given
-            // owner tries before it queues.
+            // A given owner may hold the lock already. It must not queue behind waiters that wait for its own release,
+            // so it tries before it queues.
             let attempts = &mut awaited.attempts;
             let mut closing = self.engine.closing();
             loop {
@@ -65,8 +65,8 @@ impl Request {
             Waited::Over | Waited::Displaced => {
                 let is_known = awaited.attempts.has_seen_busy || awaited.attempts.is_failing();
                 if !is_known && !waiter.knows_busy(self.deadline.began()) {
-                    // A busy reply to the contender counts until `GRACE` after the wait, like a reply to this task. If
-                    // the wait was shorter than a timer tick, no look has been requested yet.
+                    // A busy reply to the contender counts until `GRACE` after the wait. A wait shorter than a timer
+                    // tick has not requested an attempt before.
                     waiter.request_look(self.deadline.began());
                     tokio::time::sleep(GRACE).await;
                 }
@@ -78,7 +78,7 @@ impl Request {
 }
 
 impl LockWait<'_> {
-    /// The pause before the next look. If the release is not announced, the lock's back-off limits the pause.
+    /// The pause before the next attempt. If the release is not announced, the lock's back-off limits the pause.
     fn backed_off(&mut self, pause: Pause) -> Pause {
         let request = self.request;
         let unannounced = !self.attempts.announced && !pause.news.is_of_failure();
@@ -113,8 +113,8 @@ impl Awaited for LockWait<'_> {
                 return Ok(Beside::Again);
             }
         }
-        // The contender asks rarely. So a waiter behind it requests a look at half of its own wait, early enough for a
-        // reply.
+        // The contender attempts rarely. So each waiter behind the contender requests an attempt after half of its own
+        // wait, early enough for a reply.
         if let Some(left) = self.request.deadline.left_to_half() {
             if left.is_zero() {
                 waiter.request_look(self.request.deadline.began());
@@ -130,7 +130,8 @@ impl Awaited for LockWait<'_> {
     }
 
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
-        // A hand-off inside this process sends no message. So a message means that another client changed something.
+        // While this process may hand the lock over to this waiter, no attempt is needed. After a wake-up, another
+        // client may have changed the lock.
         let engine = &self.request.engine;
         let left = waiter.held_here(engine.now()).filter(|_| !woken)?;
         let pause = Pause { most: left.min(engine.options.poll_cap), news: self.attempts.news() };
@@ -138,7 +139,8 @@ impl Awaited for LockWait<'_> {
     }
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
-        // A listening waiter makes no second attempt after a subscribe, so this attempt must report the lease.
+        // A waiter that listens already makes no second attempt after a subscribe, so this attempt must report the
+        // lease.
         self.attempts.manner.looks |= listening;
         // If this attempt is cut off, a holder that any contender of this process saw during this wait counts.
         self.attempts.has_seen_busy |= waiter.knows_busy(self.request.deadline.began());

@@ -15,7 +15,7 @@ use crate::error::Result;
 struct QueueWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
-    /// True until the first attempt after the waiter entered the registry.
+    /// True until the first call of `pause_before_asking`.
     is_first: bool,
     has_asked_beside: bool,
 }
@@ -54,7 +54,7 @@ impl Request {
                 Waited::Silent => return attempts.give_up_unanswered(),
                 Waited::Displaced => {}
             }
-            // The entry is gone and needs no undo. An attempt without a reply may need one.
+            // The queue entry is gone and needs no undo. An attempt without a reply may need an undo (`old`).
             let (old, number) = (attempts.displaced(), attempts.target.number);
             self.engine.check_open()?;
             if self.deadline.is_over() {
@@ -64,13 +64,13 @@ impl Request {
             drop(attempts);
             tracing::debug!(lock.name = %self.protocol.name().as_written, "lost its place in the queue, and takes another");
             if self.fresh {
-                // A message that grants the lock to the old owner may still arrive.
+                // A message that grants the lock to the old owner may still arrive, so the acquire continues as a new
+                // owner.
                 (self.owner, self.inbox, self.number) = (self.engine.owner(), None, 0);
             } else {
-                // If this undo ran now, it would also remove the next queue entry.
+                // The undo must not run now, because it would also remove this owner's next queue entry.
                 doubt = old;
-                // A changed number means that the first hold was granted too late or to too few replicas, and was
-                // released.
+                // A changed number means that the first hold was granted, but was released as `Failed::spent`.
                 self.holds_nothing &= number == self.number;
                 self.number = number;
             }
@@ -147,23 +147,24 @@ impl QueueWait<'_> {
         confirmed.is_some_and(|confirmed| now.since(confirmed) < engine.options.poll_cap)
     }
 
-    /// Returns the lock if the server has passed it on to this waiter. Only for a fresh owner without an explicit
-    /// lease. In all other cases the waiter must ask, so that the reply is in order with the owner's other commands.
+    /// Returns the lock if the server has passed it on to a fresh owner without an explicit lease. In all other cases
+    /// the waiter asks: an owner that others use needs a reply in order with its other commands, and only an attempt
+    /// sets an explicit lease.
     fn passed(&mut self, waiter: &Waiter) -> Option<Grant> {
         let passed = waiter.passed()?;
         let (request, attempts) = (self.request, &mut self.attempts);
         let engine = &request.engine;
         let entry = attempts.entry.as_ref()?.entry.entry();
-        // In the strict modes the waiter asks too, because replicas may not have the grant yet. They acknowledge the
-        // waiter's command.
+        // In the strict modes the waiter asks: replicas may not have the grant yet, but acknowledge the waiter's
+        // command.
         if engine.options.acks.is_strict() || !request.fresh || request.lease.is_some() || engine.check_open().is_err()
         {
             return None;
         }
         let since = passed.since.unwrap_or_else(|| entry.confirmed());
         let until = valid_until(since, passed.lease.min(engine.options.watchdog));
-        // The next beat renews the lease. If a beat is in flight, the renewal takes up to two beats. The lease must
-        // last until the reply.
+        // The next beat (`engine/queue.rs`) renews the lease. If a beat is in flight, the renewal takes up to two
+        // beats. The lease must last that long.
         if until.since(engine.now()) < engine.options.beat() * 2 {
             return None;
         }
@@ -171,7 +172,7 @@ impl QueueWait<'_> {
         let grant = attempts.target.granted(None, since, until, doubted);
         attempts.disarm_all();
         if engine.check_open().is_err() {
-            // A shutdown ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
+            // The drop of `grant` releases the hold, as in `Attempt::open`.
             return None;
         }
         engine.queues.note_passed();

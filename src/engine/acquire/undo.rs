@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::engine::hold::Target;
 use crate::engine::release;
 
-/// An undo that runs when dropped, of an acquire that may have run, a queue entry or a mark. [`Self::disarm`] cancels
-/// the undo once the outcome is known or used.
+/// When dropped, undoes an acquire that may have run, a queue entry, or a mark (which shows in Redis that an owner
+/// waits). [`Self::disarm`] cancels the undo once the outcome is known or used.
 pub(super) struct Undo {
     target: Arc<Target>,
     armed: bool,
@@ -38,7 +38,7 @@ impl Undo {
         self.armed = false;
     }
 
-    /// Replaces the undo after a later attempt has set the same mark again. The mark must be removed only once.
+    /// Replaces the undo after a later attempt has set the same mark again.
     pub(super) fn replace_mark(mark: &mut Option<Self>, again: Self) {
         // The drop of the old undo unregisters the mark, so the mark is registered again afterwards.
         if let Some(old) = mark.take() {

@@ -3,14 +3,14 @@
 use super::{Book, Cap, Level};
 
 impl Book {
-    /// The full lease that the key needs for the remaining guards: their longest explicit lease, or `watchdog` if it is
-    /// longer and any guard is watched. `watchdog` if no guard is left.
+    /// The lease that the lock's key needs for the remaining guards: the longest of their leases, which is `watchdog`
+    /// for a watched guard. `watchdog` if no guard is left.
     pub(crate) fn lease_left(&self, watchdog: u64) -> u64 {
         self.levels.iter().map(|level| level.lease.unwrap_or(watchdog)).max().unwrap_or(watchdog)
     }
 
-    /// Books that a command sent at `sent`, answered at `now`, restarted the key's lease. Explicit leases restart too.
-    /// Expired leases stay expired, because an end is final.
+    /// Records that a command sent at `sent`, answered at `now`, restarted the key's lease: the watchdog's lease and
+    /// explicit leases begin again. Expired leases stay expired, because an end is final.
     pub(crate) fn rearmed(&mut self, now: u64, sent: u64, until: impl Fn(u64) -> u64, watchdog: u64) {
         if self.is_watched() && self.watched > now {
             self.watched = self.watched.max(until(watchdog));
@@ -34,15 +34,15 @@ impl Book {
         before
     }
 
-    /// Restores a cap: at `now` it is known that the command was not executed. A guard that had expired before `now`
-    /// stays expired, because its end was reported.
+    /// Restores a cap, because at `now` it is known that the command was not executed. A guard that had expired before
+    /// `now` stays expired, because its end was reported.
     pub(crate) fn uncapped(&mut self, now: u64, id: u32, before: Cap) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.id == id && level.cap.until > now) {
             level.cap = before;
         }
     }
 
-    /// Books a guard's new explicit lease, confirmed at `now`. False if the guard had expired before, which is final.
+    /// Records a guard's new explicit lease, confirmed at `now`. False if the guard had expired before, which is final.
     pub(crate) fn extended(&mut self, now: u64, id: u32, lease: u64, until: u64) -> bool {
         if self.until(id).is_none_or(|until| until <= now) {
             return false;
@@ -53,7 +53,7 @@ impl Book {
         true
     }
 
-    /// Books the watchdog's renewal, sent at `sent` and confirmed at `now`. False if the reply came too late: the
+    /// Records the watchdog's renewal, sent at `sent` and confirmed at `now`. False if the reply came too late: the
     /// watched lease had ended by the local clock, which is final.
     pub(crate) fn renewed(&mut self, now: u64, sent: u64, until: u64) -> bool {
         if !self.is_watched() {
@@ -71,7 +71,7 @@ impl Book {
         self.confirmed = sent.max(self.confirmed);
     }
 
-    /// When the last acquire or confirmation was sent. Used for holds that are not renewed.
+    /// When the last successful acquire, renewal or confirmation was sent. Used for holds that are not renewed.
     pub(crate) fn confirmed_at(&self) -> u64 {
         self.confirmed
     }

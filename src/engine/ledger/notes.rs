@@ -6,10 +6,11 @@ use super::Book;
 pub(super) struct Notes {
     /// Holds whose acquires had no reply at first. A late copy of such an acquire may still arrive.
     doubts: Vec<u64>,
-    /// Holds whose releases failed. The owner's next release includes them. With each, the latest end of its lease on
-    /// the server.
+    /// Holds whose releases failed, each with the latest end of its lease on the server. The owner's next release
+    /// includes these holds.
     owed: Vec<(u64, u64)>,
-    /// Holds whose guards were given up. Redis does not list them as holds without a guard yet.
+    /// Holds that Redis does not yet list as holds without a guard, although their guards were given up
+    /// (`release/by_owner.rs`).
     given_up: Vec<u64>,
     /// Time until which an unanswered `extend` or release may still arrive and shorten the lease.
     cut_until: u64,
@@ -41,7 +42,6 @@ impl Book {
         std::mem::take(&mut self.notes.doubts)
     }
 
-    /// Notes holds whose releases failed, each with the latest end of its lease on the server.
     pub(crate) fn owe(&mut self, holds: impl IntoIterator<Item = (u64, u64)>) {
         self.notes.owed.extend(holds);
     }
@@ -66,7 +66,6 @@ impl Book {
         self.notes.given_up.len() != before
     }
 
-    /// Notes that an unanswered command may still arrive before `until` and shorten the lease.
     pub(crate) fn may_be_cut(&mut self, until: u64) {
         self.notes.cut_until = self.notes.cut_until.max(until);
     }

@@ -1,4 +1,4 @@
-//! The table of a client's holds.
+//! The table of a client's holds, by name and owner.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -14,7 +14,6 @@ pub(crate) trait Entry {
 
 type Shard<K, E, S> = Mutex<HashMap<K, Arc<E>, S>>;
 
-/// All holds of a client, by name and owner, in shards.
 pub(crate) struct Table<K, E, S> {
     shards: Box<[Shard<K, E, S>]>,
     hash: S,
@@ -32,7 +31,7 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
     }
 
     /// Returns the hold of `key`, or inserts `fresh`. The entry stays in the table until [`Table::unreserve`], even if
-    /// it is empty.
+    /// it has no holds.
     pub(crate) fn reserve(&self, key: K, fresh: Arc<E>) -> Arc<E> {
         let mut shard = self.shard(&key).lock();
         let entry = shard.entry(key).or_insert(fresh);
@@ -61,7 +60,7 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         let mut shard = self.shard(key).lock();
         let mut book = entry.book();
         book.reserved = book.reserved.saturating_sub(1);
-        // A hold that has ended and was cleaned up may still have guards that were not notified yet.
+        // The book of an ended hold may still list guards. They do not keep the entry in the table.
         if book.count == 0 && book.reserved == 0 && (book.is_idle() || book.end.is_some()) {
             Self::remove_if_unused(&mut shard, key, entry, book);
         }

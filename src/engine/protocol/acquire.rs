@@ -18,12 +18,12 @@ pub(crate) struct Ask<'a> {
     pub(crate) last_ms: i64,
     /// True if the attempt must fail while the owner has another hold.
     pub(crate) alone: bool,
-    /// True if a busy reply must include the time left, even if that costs the server extra work.
+    /// True if a busy reply must say when the lease ends, even if that costs the server extra work.
     pub(crate) looks: bool,
     pub(crate) queueing: Queueing,
-    /// True if this attempt yields to waiters of the other half. False once the waiter has yielded for long enough.
+    /// True if an attempt to read yields to waiting writers. False once the reader has yielded for long enough.
     pub(crate) gives_way: bool,
-    /// Registration of the waiter, if the flavour keeps a queue in Redis.
+    /// Text that registers the waiter in the flavour's queue in Redis (forms: `lua/fair/queue.lua`).
     pub(crate) nonce: &'a Bytes,
     /// The command that sends messages.
     pub(crate) publish: Bytes,
@@ -32,7 +32,7 @@ pub(crate) struct Ask<'a> {
 impl Ask<'_> {
     /// The first arguments of every acquire script.
     pub(crate) fn words(&self) -> [Arg; 6] {
-        // The acquire of a fresh owner's first hold lists no id, even if the owner became known since.
+        // `Unlisted` is the first hold of a fresh owner. Its acquire lists no id, even if the owner became known since.
         let hold = if *self.hold == HoldId::Unlisted { &HoldId::Only } else { self.hold };
         [
             Arg::Text(self.owner.bytes()),
@@ -61,7 +61,7 @@ pub(crate) enum Queueing {
 pub(crate) enum Answer {
     /// The owner holds the lock.
     Held,
-    /// The owner holds the lock, which the server passed on before this attempt.
+    /// The owner holds the lock, because the server had passed it on before this attempt.
     Passed,
     /// The owner holds the lock, with this fencing token for its section.
     Fenced(u64),
@@ -70,7 +70,7 @@ pub(crate) enum Answer {
     Gone,
     /// The owner lost its place in the queue.
     Displaced,
-    /// The other half does not hold the lock, but its waiters come first.
+    /// The other half of a read-write lock is not held, but its waiters come first.
     HeldBack,
     /// The owner would wait for itself, because it holds the lock or the other half.
     Deadlock,
@@ -87,6 +87,6 @@ pub(crate) struct Busy {
     pub(crate) at: i64,
     /// True if the release will be announced by a message.
     pub(crate) announced: bool,
-    /// True if a Java client was seen to hold the lock.
+    /// True if the reply shows that a Java client (Redisson) holds the lock.
     pub(crate) by_java: bool,
 }

@@ -10,7 +10,6 @@ pub(crate) const PASSED: i64 = 1;
 /// A script's answer: it served the head of the queue, which must make an attempt within the grace time.
 pub(crate) const MUST_CONFIRM: i64 = 2;
 
-/// The queue that a flavour keeps in Redis, and its timings.
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// Refreshes the entries of waiters, and serves each queue whose lock is free.
@@ -24,7 +23,7 @@ pub(crate) struct Queue {
     ///   2. The lock's `PTTL`.
     ///   3. Time in ms in which no deadline ends; 0 = unknown.
     ///   4. 1 = all named waiters are queued. Otherwise a list with one entry per waiter: 1 = queued; 0 = not queued;
-    ///      more = its owner holds the lock, with this many ms left.
+    ///      more = the lock was passed on to this waiter, with this many ms left of its lease.
     pub(crate) refresh: &'static Script,
     pub(crate) keys: [Bytes; 4],
     /// Prefix of the waiters' channels.
@@ -37,7 +36,7 @@ pub(crate) struct Queue {
     pub(crate) java_wait_ms: i64,
     pub(crate) watchdog_ms: i64,
     /// Time within which the head must make an attempt, if Java waits in the queue or the head's client is not
-    /// subscribed. For a head of ours, this time also limits the first lease.
+    /// subscribed. If the head's client uses this crate, this time also limits the first lease.
     pub(crate) grace_ms: i64,
 }
 

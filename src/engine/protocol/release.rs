@@ -20,7 +20,8 @@ pub(crate) struct Giving<'a> {
     /// The server's time, in ms, after which the command shortens no lease and, for [`HoldId::Any`], releases nothing.
     /// 0 = no limit.
     pub(crate) last_ms: i64,
-    /// For an undo: the waiter's registration. The script also removes the waiter's queue entry or mark.
+    /// For an undo: the text that registered the waiter ([`Ask::nonce`](super::Ask)). The script also removes the
+    /// waiter's queue entry or mark.
     pub(crate) waiter: Option<&'a Bytes>,
     /// The command that sends messages.
     pub(crate) publish: Bytes,
@@ -42,9 +43,9 @@ impl Giving<'_> {
 /// The lease that a release leaves to the owner's remaining holds, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseLeft {
-    /// The lease that guards rely on. Above 0 only if every hold has its own lease.
+    /// The lease that guards rely on now. Above 0 only if every hold has its own lease.
     pub(crate) least: i64,
-    /// The full lease.
+    /// The lease to set, which also covers a renewal in flight.
     pub(crate) lease: i64,
 }
 
@@ -54,7 +55,6 @@ impl LeaseLeft {
     }
 }
 
-/// The answer to a release.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Release {
     /// The owner has this many holds left.

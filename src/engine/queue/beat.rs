@@ -100,7 +100,6 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) -> Duration {
     futures::future::join(renew_short(engine, renews), refresh).await.1
 }
 
-/// Renews locks that were passed on with a short first lease.
 async fn renew_short(engine: &Arc<Engine>, renews: bool) {
     if renews && renewal::round(engine, Which::Short).await.failed > 0 {
         engine.queues.note_passed();
@@ -196,13 +195,13 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     })
 }
 
-/// Notifies a waiter that the lock was passed on to it with this first lease. `sent`: when the refresh was sent whose
-/// reply reported that.
+/// Notifies a waiter that the lock was passed on to it with this first lease. `sent`: when the refresh that reported
+/// this was sent.
 fn was_passed_on(engine: &Engine, one: &Arc<QueueEntry>, sent: Moment, lease: Duration) {
     let mut wakes = None;
     let entries = engine.queues.entries.lock();
-    // Only for the same entry, and with the entries locked: the owner may have held the lock and joined the queue again
-    // since.
+    // Only if the entry is still the same: the owner may have held the lock and joined the queue again since. The
+    // entries stay locked, so that this cannot happen before the notification.
     if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
         wakes = Some(engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) }));
     }
@@ -211,7 +210,7 @@ fn was_passed_on(engine: &Engine, one: &Arc<QueueEntry>, sent: Moment, lease: Du
     drop(wakes);
 }
 
-/// Books the reply to a refresh. Returns the time in which no deadline ends in the batch's queues.
+/// Records the reply to a refresh. Returns the time in which no deadline ends in the batch's queues.
 fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: &Reply) -> Result<Duration, Error> {
     let odd = || Error::odd_reply(queue.refresh.name, reply);
     let Reply::List(answers) = reply else { return Err(odd()) };
@@ -233,8 +232,8 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
         match (served, left) {
             (Some(Reply::Int(passed @ 1..)), _) => engine.queues.check_passed(protocol, *passed, now),
             (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
-                // The end of a lease is not announced. If it comes after the next refresh, that refresh schedules the
-                // check.
+                // No message announces the end of a lease, so it is checked. A lease that ends after the next refresh
+                // is left to that refresh.
                 let next = engine.options.longest_beat();
                 let left = u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < next);
                 if let Some(left) = left {
@@ -257,7 +256,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
         for (n, one) in entries.iter().enumerate() {
             match of_waiters.map_or(Some(&Reply::Int(1)), |each| each.get(n)) {
                 Some(Reply::Int(1)) => one.confirm(sent, *at),
-                // The entry is gone. The waiter learns this by its own attempt, in order with its other commands.
+                // The entry is gone. The waiter finds this out by its own attempt, in order with its other commands.
                 Some(Reply::Int(0)) => engine.registry.wake(&one.inbox),
                 Some(Reply::Int(left)) => was_passed_on(engine, one, sent, Duration::from_millis(left.unsigned_abs())),
                 _ => return Err(odd()),

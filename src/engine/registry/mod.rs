@@ -1,22 +1,24 @@
-//! The waiters of this process, by lock name (Redisson's pub/sub semaphores). Each name has one local FIFO queue and
-//! one subscription, which all its waiters share.
+//! The waiters of this process, by lock name. Each name has one local FIFO queue and one subscription, which all its
+//! waiters share.
 //!
 //! Of all tasks of this process that want a name, only the *contender* sends commands: it has the *turn*. The other
 //! tasks queue behind the contender, so a thousand waiters cost Redis as much as one.
 //!
-//! 1. [`Registry::enter`] gives the first task of a name the turn, and queues the others. A name has a [`Slot`] while a
-//!    task has the turn, waits or may hand the lock over, and while the name is subscribed or this process yields. The
-//!    first task has no seat, so a free lock costs one table entry.
-//! 2. Every other waiter has a [`Seat`]: flags under a lock, and a `Notify`. Events set flags. A notified waiter checks
-//!    the flags, so an early, late or repeated notification does no harm.
-//! 3. A waiter that stops waiting passes on the turn, and the wake-ups after which it made no attempt.
-//! 4. A lock that this process holds may be handed to the contender without a command, a bounded number of times
+//! 1. [`Registry::enter`] gives the first task of a name the turn, and queues the others. A name has a [`Slot`] until
+//!    the slot is vacant ([`Slot::is_vacant`]).
+//! 2. Every queued waiter has a [`Seat`]: flags under a mutex, and a `Notify`. The first task gets its seat only when
+//!    it has to wait, so acquiring a free lock costs one table entry. Events set flags. A notified waiter checks the
+//!    flags, so an early, late or repeated notification does no harm.
+//! 3. A waiter that stops waiting gives the turn to the next waiter. If it was woken and made no attempt since, it
+//!    wakes the next waiter too.
+//! 4. A lock that this process holds may be *handed over* to the contender without a command, a bounded number of times
 //!    (cohort locking: Dice, Marathe and Shavit, PPoPP 2012). Then this process yields to other processes (`turns`).
+//!    *Passed on*, in contrast, means that the server gave the lock to a waiter of a queue in Redis (`queue.rs`).
 //!
 //! # Why no wake-up is lost
 //!
-//! - The contender attempts the acquire, subscribes, and attempts again once the subscription is confirmed. The first
-//!   or the second attempt sees a release before the confirmation. A later release sends a message.
+//! - The contender attempts the acquire, subscribes, and attempts again once the subscription is confirmed. A release
+//!   before the confirmation is seen by one of the two attempts. A release after it sends a message to this process.
 //! - Rule 3 keeps the wake-ups of a waiter that stops waiting. A lock that was handed to such a waiter is released.
 //! - One task at a time changes a subscription (`Listening::Changing`). Other tasks wait for the end of the change,
 //!   then check the state again. Several names may share a channel and its subscription (`a` and `{a}`), so every
@@ -24,9 +26,8 @@
 //!
 //! # Locks
 //!
-//! The slots are divided among [`SHARDS`] tables. A table's lock is held for a few instructions and never across an
-//! await. No waker is called under it ([`Wakes`]), because a waker is the executor's code. Lock order:
-//! `src/engine/mod.rs`.
+//! The slots are divided among [`SHARDS`] tables. A table's mutex is held for a few instructions and never across an
+//! await. No waker is called while it is held (see [`Wakes`]). Lock order: `src/engine/mod.rs`.
 //!
 //! Checked by `models/src/registry.rs`, which runs this source under loom, and by `src/engine/tests/seats.rs` and
 //! `registry.rs`.
@@ -166,10 +167,11 @@ impl Registry {
         waiter
     }
 
-    /// Hands over a hold that no guard relies on any more. Conditions: the contender takes this flavour, and neither
-    /// the hand-offs nor the time of this process's turn are used up. `open` creates the grant, under the shard's lock.
+    /// Hands a hold without guards over to the contender. Conditions: the contender takes locks of this flavour, and
+    /// this process may still hand over (`limit` and `time`). `open` creates the grant while the shard is locked.
     ///
-    /// Returns true if the hold was handed over. Otherwise the registry forgets the hold, because its release begins.
+    /// Returns true if the hold was handed over. Otherwise the registry forgets the hold, because the caller releases
+    /// it.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
         let (name, mut wakes) = (hold.name(), Wakes::default());
         let mut shard = self.shard(name).lock();
@@ -226,8 +228,8 @@ impl Registry {
         }
     }
 
-    /// Handles a release by this process. `receivers`: number of clients that received its message, 0 if unknown. Wakes
-    /// the contender, unless the message of the release will wake it.
+    /// Handles a release by this process. `receivers`: number of clients that received the release's message, 0 if
+    /// unknown. Wakes the contender, unless the message of the release will wake it.
     pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, receivers: u32, courtesy: Courtesy) {
         let courtesy = if self.take_turns { courtesy } else { Courtesy::None };
         let mut wakes = Wakes::default();
@@ -258,15 +260,15 @@ impl Registry {
         }
     }
 
-    /// True if this process need not yield at the first release of a new name: subscribers probably only watch. False
-    /// for every `TRIED`th release, to notice a process that wants the lock.
+    /// True if this process need not yield at the first release of a new name (see [`LONELY`]). Every `TRIED`th such
+    /// release returns false, to notice a process that wants the lock.
     fn is_lonely(&self) -> bool {
         self.untaken.load(Ordering::Relaxed) >= LONELY
             && !self.releases.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIED)
     }
 
-    /// Records that the server has passed the lock on to the waiter of an inbox. The waiter is notified when the
-    /// returned value is dropped, so that the caller can unlock its own mutexes first.
+    /// Records that the server has passed the lock on to the waiter of an inbox (the waiter's own channel). The waiter
+    /// is notified when the returned value is dropped, so that the caller can unlock its own mutexes first.
     pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) -> Wakes {
         let mut wakes = Wakes::default();
         if let Some(seat) = self.shard(inbox).lock().get(inbox).and_then(|slot| slot.contender.as_ref()) {
@@ -297,7 +299,7 @@ impl Registry {
         }
     }
 
-    /// True if messages for a name arrive and no task waits for them.
+    /// True if a name is subscribed and no task waits for it.
     fn is_spare(&self, name: &LockName) -> bool {
         let shard = self.shard(name).lock();
         shard.get(name).is_some_and(|slot| slot.is_live() && slot.is_idle())

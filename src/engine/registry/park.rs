@@ -1,4 +1,4 @@
-//! How a waiter sleeps: until its turn, a subscription, the end of a way, or a wake-up.
+//! How a waiter sleeps: until its turn, a subscription, the end of a way (`turns.rs`), or a wake-up.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ pub(crate) enum Until {
     Way,
     /// A wake-up, for example by a message.
     Message,
-    /// The end of the client. Wake-ups do not count.
+    /// Only the end of the client, or a hand-off.
     Handed,
 }
 
 impl Waiter {
     /// Subscribes, so that messages reach this waiter. Returns after the confirmation, a wake-up, a hand-off, a failure
-    /// or `limit`. The subscribe continues in the background.
+    /// or `limit`. A subscribe in flight continues in the background.
     pub(crate) async fn listen(&self, limit: Duration) {
         let Some(seat) = &self.seat else { return };
         let settled = async {
@@ -61,7 +61,7 @@ impl Waiter {
 
     /// Yields to other processes for at most `limit`, while a way is in progress or a release is in flight.
     pub(crate) async fn give_way(&self, limit: Duration) {
-        // A waiter without a seat found no slot, so this process knows no competitors.
+        // A waiter without a seat found no slot for the name, so this process knows no competitors.
         let Some(seat) = &self.seat else { return };
         let Some((mut left, mut heard)) = self.way() else { return };
         let waited = async {
@@ -84,19 +84,18 @@ impl Waiter {
                 if parked == Parked::Woken && seat.state.lock().handed.is_some() {
                     return;
                 }
-                // No message for that long, so no other process takes the lock.
+                // No message arrived during the pause, so no other process is taking the lock.
                 let quiet = self.way().is_none_or(|(_, now)| now == heard);
                 if parked == Parked::TimedOut && quiet {
                     return;
                 }
             }
         };
-        // Boxed to keep every wait small.
         let _ = timeout(limit, Box::pin(waited)).await;
     }
 
-    /// Upper limit of the random pause before the next attempt, so that Java clients have an equal chance. None without
-    /// a pause. `woken`: the attempt follows a message.
+    /// Upper limit of the random pause before the next attempt, so that Java clients have an equal chance. None: no
+    /// pause. `woken`: the attempt follows a message.
     pub(crate) fn window(&self, woken: bool) -> Option<Duration> {
         self.seat.as_ref().filter(|_| self.registry.take_turns)?;
         let shard = self.registry.shard(&self.name).lock();
@@ -116,8 +115,8 @@ impl Waiter {
                 {
                     let mut state = seat.state.lock();
                     let come = match until {
-                        // Cleared, because the caller makes one attempt per wake-up. If the flag stayed set, the caller
-                        // would spin.
+                        // `woken` is cleared, because the caller makes one attempt per wake-up. If it stayed set, the
+                        // caller would spin.
                         Until::Turn => state.turn || state.joins || std::mem::take(&mut state.woken),
                         Until::Change => state.changed || state.woken,
                         Until::Message => state.woken,

@@ -1,4 +1,4 @@
-//! The state of one name (turn, queue, subscription), and the seats of its waiters.
+//! The state of one name (turn, queue, subscription), and the seats of its waiters. Terms: `registry/mod.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,23 +18,24 @@ pub(super) struct Slot {
     pub(super) queue: VecDeque<Arc<Seat>>,
     /// Number of seats in the queue whose task no longer waits.
     pub(super) departed: usize,
-    /// The waiters whose owner may have several waiters, sorted by owner and arrival. Includes the contender and
-    /// waiters that attempt without the turn. An acquire by the owner wakes them.
+    /// Waiters whose owner may have several waiters, by owner and arrival. The contender and waiters that attempt
+    /// without the turn are included. All are woken when their owner acquires the lock.
     pub(super) by_owner: BTreeMap<Ticket, Arc<Seat>>,
     pub(super) tickets: u64,
     pub(super) listening: Listening,
     /// True if the subscription was lost since the last subscribe. The contender then subscribes again.
     pub(super) is_lost: bool,
-    /// True while a job waits to end the subscription.
+    /// True while `Registry::retire` waits to end the subscription.
     pub(super) retiring: bool,
     pub(super) idle_since: Option<Moment>,
     pub(super) local: Option<Local>,
-    /// True if the contender's last attempt was refused because waiters of the other half come first.
+    /// True if the contender's last attempt was refused because waiters of the other half (of a read-write lock) come
+    /// first.
     pub(super) held_back: bool,
     /// When this process last saw the lock held.
     pub(super) seen_busy: Option<Moment>,
     pub(super) turns: Turns,
-    /// True while a job waits to end the way.
+    /// True while `Registry::forget_turns` waits to end the way (a pause, see `turns.rs`).
     pub(super) forgetting: bool,
 }
 
@@ -45,7 +46,7 @@ pub(super) type Ticket = (Bytes, u64);
 pub(super) enum Listening {
     #[default]
     Off,
-    /// A subscribe or unsubscribe is in flight. Its end notifies the contender.
+    /// A subscribe or unsubscribe is in flight. The contender is notified when it ends.
     Changing,
     Live,
 }
@@ -60,7 +61,8 @@ pub(super) struct Local {
 
 #[derive(Debug)]
 pub(super) struct Seat {
-    /// The flavour of a lock that may be handed over to this waiter, although another owner acquired it.
+    /// The flavour of the locks that may be handed over to this waiter, although another owner acquired them. None: no
+    /// hand-over.
     pub(super) takes: Option<&'static str>,
     pub(super) state: Mutex<SeatState>,
     pub(super) notify: Notify,
@@ -69,8 +71,8 @@ pub(super) struct Seat {
 #[derive(Debug, Default)]
 pub(super) struct SeatState {
     pub(super) turn: bool,
-    /// True if another task of this process just acquired a share. This waiter may attempt without the turn until it
-    /// rejoins the queue.
+    /// True if another task of this process just acquired a share (a hold that other owners may have too). This waiter
+    /// may attempt without the turn until it rejoins the queue.
     pub(super) joins: bool,
     /// Set by a message, a release in this process, the end of a hold, a reconnect, or an acquire by the same owner.
     /// The waiter clears the flag before its attempt, so that a wake-up during the attempt is kept.
@@ -84,7 +86,7 @@ pub(super) struct SeatState {
     /// Set by a task that hands the lock over. Taken by the waiter or by its `Drop`.
     pub(super) handed: Option<Grant>,
     /// Set when a message or a refresh reports that the server passed the lock on to this waiter. If the waiter does
-    /// not take the lock, the undo of the queue entry releases it.
+    /// not take the lock, the undo of its queue entry releases the lock.
     pub(super) passed: Option<Passed>,
     /// True if a message set `passed`.
     pub(super) heard: bool,
@@ -96,7 +98,7 @@ pub(super) struct SeatState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     pub(crate) lease: Duration,
-    /// The lease began after this moment. None: after the last confirmation of the queue entry.
+    /// The lease began after this moment. None: the lease began after the queue entry was last confirmed.
     pub(crate) since: Option<Moment>,
 }
 
@@ -122,8 +124,8 @@ impl Slot {
         ticket
     }
 
-    /// Wakes the first waiter of this owner, after the owner acquired the lock. A waiter of the owner that stops
-    /// waiting wakes the next one, so all are woken in turn.
+    /// Wakes the first waiter of this owner, after the owner acquired the lock. Each waiter of the owner that stops
+    /// waiting wakes the owner's next waiter, so all are woken one by one.
     pub(super) fn wake_same_owner(&self, owner: &Bytes, wakes: &mut Wakes) {
         if self.by_owner.is_empty() {
             return;
@@ -134,7 +136,7 @@ impl Slot {
         }
     }
 
-    /// Notifies the contender of a change that is not a message.
+    /// Notifies the contender that the subscription has changed or a way has ended.
     pub(super) fn change(&self, wakes: &mut Wakes) {
         if let Some(seat) = &self.contender {
             seat.state.lock().changed = true;
@@ -182,7 +184,7 @@ impl Seat {
 }
 
 /// Seats that are notified when this value is dropped. Callers create the value before they lock a shard, so it is
-/// dropped after the unlock. A waker is the executor's code, and may call the registry.
+/// dropped after the unlock: a waker is the executor's code, and may call the registry.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Wakes {

@@ -1,4 +1,4 @@
-//! Owners that may be reused, because their inbox is still subscribed.
+//! Owners that may be reused, because their inbox (a waiter's own channel) is still subscribed.
 
 use std::collections::HashMap;
 use std::sync::Arc;

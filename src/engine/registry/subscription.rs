@@ -1,5 +1,5 @@
 //! The subscription of a name, and its messages. A contender begins the subscription, and all waiters of the name share
-//! it. The subscription ends after the linger time without a waiter.
+//! it. It ends when no task has waited for the name for the linger time (option `subscription_linger`).
 //!
 //! ```text
 //! Off ─ subscribe ─► Changing ─ confirmed ─► Live ─ idle for the linger time ─► Changing ─► Off
@@ -100,14 +100,14 @@ impl Registry {
         let Some(slot) = shard.get_mut(name) else { return };
         slot.listening = listening;
         if listening == Listening::Off {
-            // Without messages, turns cannot be counted.
             slot.turns.forget();
         }
         slot.change(&mut wakes);
         self.settle(shard, name);
     }
 
-    /// Removes a name that is no longer needed. If its subscription is idle, starts the job that ends it later.
+    /// Removes a name that is no longer needed. For an idle name, starts the job that later ends its subscription
+    /// (`retire`) or its way (`forget_turns`).
     pub(super) fn settle(self: &Arc<Self>, mut shard: Shard<'_>, name: &Arc<LockName>) {
         let Some(slot) = shard.get_mut(name) else { return };
         if slot.is_vacant() {
@@ -142,7 +142,7 @@ impl Registry {
         }
     }
 
-    /// Ends the way of an idle name without a subscription, once no message has arrived for the way's length.
+    /// Ends the way of an idle, unsubscribed name, once no message has arrived for the way's length.
     async fn forget_turns(self: Arc<Self>, name: Arc<LockName>) {
         let mut ended = self.ended.clone();
         let (mut rest, mut before) = (WAY, None);
@@ -225,8 +225,8 @@ impl MemberListener for Registry {
                 slot.change(&mut wakes);
             }
             let Some(seat) = &slot.contender else { continue };
-            // A payload without the nonce only wakes the waiter, for example Redisson's 0 and 1. Any client with the
-            // publish permission can send such a payload.
+            // A payload without the nonce, such as Redisson's 0 or 1, only wakes the waiter: any client with the
+            // publish permission can send it.
             let mut state = seat.state.lock();
             if let Some(lease) = passed(payload, &state.nonce) {
                 state.passed = Some(Passed { lease, since: None });

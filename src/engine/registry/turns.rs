@@ -15,15 +15,16 @@
 //!    receivers again. After each trial the pause before the next trial doubles, up to [`RAREST`].
 //!
 //! Waiters for spin and plain locks poll. If another holder was seen within [`SEEN`], this process leaves the lock free
-//! for a random time.
+//! for a random time after its release.
 //!
-//! Read-write locks count no turns. While Java competes, two kinds of attempt first pause for a random part of a
-//! [`WINDOW`]: an attempt after a message, and a writer's attempt right after a writer's release in this process. A
-//! Java client is noticed only while it holds the lock. A Java waiter that loses every race would never be noticed. So
-//! while a lock is busy, all our processes yield at the first message of each [`PERIOD`]. The server's clock defines
-//! the periods, so the processes yield at the same time.
+//! Read-write locks count no turns. While Java clients (Redisson) compete, two kinds of attempt first pause for a
+//! random part of a [`WINDOW`]: an attempt after a message, and a writer's attempt right after a writer's release in
+//! this process. A Java client is noticed only while it holds the lock, so a Java waiter that loses every race is never
+//! noticed. So that such a waiter can acquire the lock, all processes with this crate yield at the first message of
+//! each [`PERIOD`] while a lock is busy. The server's clock defines the periods, so the processes yield at the same
+//! time.
 //!
-//! Correctness does not depend on turns, because any client can send a message.
+//! Any client can send a message, so only fairness depends on turns, not correctness.
 
 mod way;
 
@@ -32,9 +33,9 @@ use std::time::Duration;
 use crate::world::Moment;
 use way::{Learnt, Way};
 
-/// A process that yields makes an attempt after this long without a message. Doubled while fewer turns were taken than
-/// in the last way. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with Redisson's client. On a
-/// busy machine both take several times as long.
+/// A process that yields makes an attempt after this long without a message ([`Way::length_after`]). A message and an
+/// attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with Redisson's client. On a busy machine both take several
+/// times as long.
 pub(super) const WAY: Duration = Duration::from_millis(10);
 
 /// Time limit for hand-overs inside this process while other processes compete. Short, to be fair to Redisson, where
@@ -54,11 +55,10 @@ const SEEN: Duration = Duration::from_secs(1);
 const JAVA_STAYS: Duration = Duration::from_secs(5);
 
 /// A task that competes with Java clients for a lock pauses for a random part of this time before its attempt, because
-/// our client reacts to a message faster than Java's.
+/// this crate reacts to a message faster than Redisson.
 const WINDOW: Duration = Duration::from_millis(1);
 
-/// While no Java client is seen, our processes yield once per period of this length, in ms of the server's time. A Java
-/// waiter that loses every race can acquire the lock in that pause, and is then seen.
+/// While no Java client is seen, processes yield once per period of this length, in ms of the server's time.
 const PERIOD: i64 = 640;
 
 /// If a period has at least this many messages, processes yield at the start of the next one. If releases are rarer,
@@ -105,7 +105,6 @@ pub(super) struct Turns {
     releasing: Option<Releasing>,
     /// True if other processes compete, judged at the last release.
     shared: bool,
-    /// True if the other processes poll for the lock.
     is_polled_for: bool,
     /// When the current turn of this process began.
     began: Option<Moment>,
@@ -119,7 +118,7 @@ pub(super) struct Turns {
     has_others: bool,
     /// Number of the [`PERIOD`] in which the last message arrived, and the number of messages in that period.
     period: (i64, u32),
-    /// Boxed, because most names have one process only.
+    /// Boxed, because most names are used by one process only, and have no way.
     way: Option<Box<Way>>,
     learnt: Option<Box<Learnt>>,
 }
@@ -129,7 +128,6 @@ pub(super) struct Turns {
 struct Releasing {
     /// [`Turns::heard`] when the release was sent.
     heard: u64,
-    /// When the release was sent.
     since: Moment,
     /// True if this process's turn continues, so its next task may attempt before the reply.
     goes_on: bool,
@@ -196,7 +194,7 @@ impl Turns {
         self.shared = way.is_some() || given.courtesy == Courtesy::ByWindow && self.races_java(now);
         self.is_polled_for = matches!(given.courtesy, Courtesy::ByPolling(_));
         self.way = None;
-        // All processes keep the pause for an unseen Java waiter, even in their own turn.
+        // A way for an unseen Java waiter is kept even during this process's own turn.
         let is_for_java = given.courtesy == Courtesy::ByWindow && way.is_some();
         if given.wanted && self.has_turn(now) && !is_for_java {
             return true;
@@ -214,8 +212,8 @@ impl Turns {
         self.left.is_some() && self.has_others
     }
 
-    /// A message has arrived. `at`: the server's time in ms, if needed and known. Returns true if the message ends the
-    /// way.
+    /// A message has arrived. `at`: the server's time in ms, if known; needed only if [`Self::needs_time`]. Returns
+    /// true if the message ends the way.
     pub(super) fn heard(&mut self, at: Option<i64>, now: Moment) -> bool {
         self.heard += 1;
         if let Some(at) = at {

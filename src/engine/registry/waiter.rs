@@ -17,22 +17,22 @@ use crate::world::Moment;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeldAs {
-    /// Exclusively, without a hand-off.
+    /// Exclusively; the lock is not handed over.
     Alone,
-    /// Exclusively, and its release may hand the lock to the next waiter.
+    /// Exclusively; its release may hand the lock over to the next waiter.
     MayHandOver,
-    /// A share. The queued waiters may acquire shares too.
+    /// As a share, so that the queued waiters may acquire shares too.
     Shared,
 }
 
-/// A waiter in the local queue of a name. Its `Drop` removes it from the queue and passes on its turn.
+/// Dropping the waiter removes it from the queue and passes on its turn.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) registry: Arc<Registry>,
     pub(super) name: Arc<LockName>,
     /// None for the first waiter of a name, which has the turn, until [`Waiter::sit`] creates its seat.
     pub(super) seat: Option<Arc<Seat>>,
-    /// The flavour of a lock that may be handed over to this waiter.
+    /// As [`Seat::takes`].
     pub(super) takes: Option<&'static str>,
     /// Key in `Slot::by_owner`, if the owner may have several waiters.
     pub(super) ticket: Option<Ticket>,
@@ -40,7 +40,6 @@ pub(crate) struct Waiter {
     pub(super) counted: bool,
     /// True once this waiter has stopped waiting ([`Waiter::leave`]).
     pub(super) left: bool,
-    /// The nonce that a message must carry to pass the lock on to this waiter.
     pub(super) nonce: Bytes,
 }
 
@@ -66,9 +65,9 @@ impl Waiter {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().joins)
     }
 
-    /// Records whether the last attempt was refused because waiters of the other half come first. When the flag becomes
-    /// true, all queued waiters are woken. A waiter that has already yielded to the other half for long enough then
-    /// makes its own attempt.
+    /// Records whether the last attempt was refused because waiters of the other half (of a read-write lock) come
+    /// first. When the flag becomes true, all queued waiters are woken. A waiter that has already yielded to the other
+    /// half for long enough then makes its own attempt.
     pub(crate) fn note_held_back(&self, held_back: bool) {
         let mut wakes = Wakes::default();
         let mut shard = self.registry.shard(&self.name).lock();
@@ -177,7 +176,7 @@ impl Waiter {
     }
 
     /// True if messages about this lock reach this process: the subscription is confirmed, and the server's connection
-    /// for messages has not been down for a while.
+    /// for messages is up, or has only just broken.
     pub(crate) fn is_listening(&self) -> bool {
         let shard = self.registry.shard(&self.name).lock();
         shard.get(&self.name).is_some_and(Slot::is_live) && self.registry.topology.hears(&self.name)
@@ -191,7 +190,7 @@ impl Waiter {
         }
     }
 
-    /// True if this process holds the lock and may hand it over, or saw the lock held at or after `since`. False for a
+    /// True if this process saw the lock held at or after `since`, or has a hold that it may hand over. False for a
     /// waiter without a seat.
     pub(crate) fn knows_busy(&self, since: Moment) -> bool {
         let knows = |slot: &Slot| slot.local.is_some() || slot.seen_busy.is_some_and(|seen| seen >= since);
@@ -213,7 +212,7 @@ impl Waiter {
         }
     }
 
-    /// Records that a Java client holds the lock.
+    /// Records that a Java client (Redisson) holds the lock.
     pub(crate) fn note_java(&self) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
@@ -278,7 +277,7 @@ impl Waiter {
             slot.let_in(&mut wakes);
         } else if turn {
             slot.pass_turn(&mut wakes);
-            // This waiter was woken and made no attempt since, so the next waiter must.
+            // This waiter was woken and made no attempt since, so the next waiter must make one.
             if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
                 seat.wake(&mut wakes);
             }

@@ -15,7 +15,7 @@ use crate::state::Released;
 use crate::world::{Moment, nanos};
 
 impl GuardRelease {
-    /// Builds the command from the book. An error if the hold has ended.
+    /// Builds the command from the book. Returns an error if the hold has ended.
     pub(super) fn plan(&self) -> Result<Plan> {
         let Self { engine, hold, number, .. } = self;
         let mut book = hold.book();
@@ -23,7 +23,8 @@ impl GuardRelease {
             return Err(hold.lost(end.unwrap_or(End::Gone)));
         }
         let (lease_left, cut_until, owed) = (lease_left(engine, hold, &book), book.cut_until(), book.owed());
-        // An `extend` that was in flight when the guard left the book may have set `unseen` since.
+        // An `extend` that was in flight when the guard left the book may have changed `unseen` since
+        // (`Book::note_unseen`).
         let unseen = Moment::from_nanos(book.unseen());
         drop(book);
         let (id, over) = (engine.hold_id_with(&hold.owner, &owed, Some(*number)), self.over.max(unseen));
@@ -48,7 +49,7 @@ impl GuardRelease {
         }
     }
 
-    /// Counts a release that failed or found no hold. A guard that was lost before its release counts only as lost.
+    /// Counts a release that failed or found no hold. A guard that was lost before its release is counted only as lost.
     pub(super) fn note_failed(&self) {
         if self.was_held {
             metrics::release_failed(self.hold.protocol.flavour());
@@ -96,7 +97,8 @@ impl GuardRelease {
                 Err(Error::NotHeld { name, why })
             }
             Release::NotThere(_) => {
-                // Since then, the lock was released by force and acquired again, or another client released this hold.
+                // Since the acquire, the lock was released by force and acquired again, or another client released this
+                // hold.
                 if hold.book().counted_down(*tenure) {
                     owner_has_nothing(engine, hold);
                 }

@@ -53,8 +53,8 @@ pub(crate) fn give_up(mut grant: Grant) -> Owner {
     owner
 }
 
-/// Marks a hold in Redis as one without a guard. A release by owner then releases this hold before any that a guard
-/// relies on. `doubted`: a late copy of the hold's acquire may still arrive.
+/// Marks a hold in Redis as a hold without a guard. A release by owner then releases this hold before any hold of a
+/// guard. `doubted`: a late copy of the hold's acquire may still arrive.
 fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
     if !hold.protocol.nature().reentrant {
@@ -72,8 +72,8 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let _order = hold.in_order().await;
         let look = || {
             if doubted {
-                // The mark changes the hold's id, so `look_again` spares the marked hold. It finds only a copy of the
-                // acquire that arrived after the hold's release.
+                // The mark changes the hold's id, so `look_again` finds only a copy of the acquire that arrived after
+                // the hold's release.
                 look_again(engine, hold, number, &Bytes::new());
             }
         };
@@ -94,8 +94,8 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     }));
 }
 
-/// Number of times that a release by owner asks for a hold without a guard. The last time, the release takes any hold.
-/// The mark of a hold that has just lost its guard may still be in flight.
+/// Number of times that a release by owner looks for a hold without a guard, because the mark of such a hold may still
+/// be in flight. The last time, the release takes any hold.
 const LOOKS: u32 = 8;
 
 /// Number of retries after another client has released the named hold first.
@@ -131,8 +131,8 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
     .await
 }
 
-/// Releases any hold of an owner: one that lost its guard, else the unlisted one, else the newest. If `choosy`, the
-/// newest is named but not released.
+/// Releases a hold of an owner: a hold without a guard, else the hold without an id in Redis, else the newest hold. If
+/// `choosy`, the newest hold is named ([`Release::Which`]) but not released.
 async fn release_any_hold(target: &Target, choosy: bool) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let given_up = hold.book().given_up();
@@ -179,7 +179,7 @@ async fn release_any_hold(target: &Target, choosy: bool) -> Result<Release> {
     let release = release_named_hold(target, &HoldId::Listed(id.clone())).await?;
     if !matches!(release, Release::NotThere(_)) {
         if !hold.protocol.nature().reentrant {
-            // The hold was the owner's only one, whatever its id.
+            // The hold was the owner's only hold, whatever its id.
             engine.released_elsewhere(&hold.protocol, &hold.owner, |hold| hold.numbers());
         } else if let Some(number) = engine.number_of(&id) {
             engine.released_elsewhere(&hold.protocol, &hold.owner, |_| vec![number]);
@@ -198,7 +198,7 @@ async fn release_named_hold(target: &Target, id: &HoldId) -> Result<Release> {
     send(engine, hold, id, lease_left, engine.now() + engine.patience(), false).await.outcome
 }
 
-/// Converts the server's answer to the caller's result, and notifies waiters.
+/// Converts the answer to the caller's result, and notifies waiters.
 fn conclude(target: &Target, release: Release) -> Result<Released> {
     let Target { engine, hold, .. } = target;
     let name = Arc::clone(&hold.name().as_written);

@@ -36,8 +36,8 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) 
             hold.book().doubt(target.number);
             return;
         }
-        // At least the watchdog's lease, even if the acquire's lease is shorter: an acquire without a last moment may
-        // run late, and its lease starts then.
+        // The undo is retried for at least the watchdog's lease, even if the acquire's lease is shorter: an acquire
+        // without a last moment may run late, and its lease starts then.
         let until = engine.now() + engine.options.watchdog.max(lease_left.span()).max(lease.unwrap_or_default());
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().as_written, ?undone, doubted, "undid an acquire");
@@ -53,8 +53,8 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) 
 }
 
 /// Sends the undo of an acquire. A mark names an owner, not a waiter. So the mark stays if another waiter of this
-/// client waits as the same owner. If a waiter of another client does, the mark is removed, and that waiter's next
-/// attempt sets the mark again.
+/// client waits as the same owner. If a waiter of another client waits as this owner, the mark is removed, and set
+/// again by that waiter's next attempt.
 async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = &**target;
     let id = target.id();
@@ -74,7 +74,7 @@ pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
     protocol.queue().is_some() || protocol.nature().marks
 }
 
-/// Checks a second time, once no late copy of the acquire can run any more. Undoes a copy that took the lock again, or
+/// Sends another undo once no late copy of the acquire can run any more. It undoes a copy that took the lock again, or
 /// joined the queue under this nonce.
 pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, nonce: &Bytes) {
     let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
@@ -88,7 +88,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
             _ = ended.wait_for(|ended| *ended) => {}
         }
         // Uses the table's present entry, or a new one. The ended hold must not return to the table: a task that waits
-        // as this owner would find it again and again.
+        // as this owner would find the ended hold again and again.
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
         let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
@@ -114,7 +114,6 @@ pub(crate) fn release_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lo
     reaper.finish(Box::pin(async move {
         let _order = hold.in_order().await;
         for number in lost {
-            // A hold that is gone needs no release.
             let mine = (end != End::Gone).then_some(number);
             let (lease_left, in_server, mut owed) = {
                 let mut book = hold.book();

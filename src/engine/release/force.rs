@@ -16,8 +16,8 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
-        // Collected before the command, because a waiter may acquire the lock before the reply arrives. Includes a hold
-        // that is being handed over between two guards.
+        // Collected before the command, because a waiter may acquire the lock before the reply arrives. The list
+        // includes a hold that is being handed over between two guards.
         let mut holds = engine.holds.collect(|book| book.count() > 0);
         holds.retain(|hold| hold.name().key == protocol.name().key);
         let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();

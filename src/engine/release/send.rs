@@ -17,7 +17,8 @@ use crate::topology::ServerClock;
 use crate::transport::{Call, Fault, FaultKind, Reply};
 use crate::world::{Moment, nanos};
 
-/// The lease to leave to the remaining holds: the full lease, because a renewal in flight may have promised that much.
+/// The lease that a release leaves to the owner's remaining holds: the full lease, because a renewal in flight may have
+/// promised that much.
 pub(super) fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft {
     let watchdog = engine.options.watchdog;
     if !hold.protocol.nature().leases_apart {
@@ -42,8 +43,9 @@ pub(super) struct Sent {
 /// Sends the release of a hold until it is answered, or until `until`. A release in doubt is retried, because a repeat
 /// changes nothing.
 ///
-/// If the owner has other holds, the server may shorten the lease. Then the command carries a last moment, which needs
-/// the server's time. `yields`: a failure without doubt is not retried while another command of this owner waits.
+/// If the owner has other holds, the server may shorten the lease. In that case, the command carries a last moment
+/// (`engine/clock.rs`), which needs the server's time. `yields`: a failure without doubt is not retried while another
+/// command of this owner waits.
 pub(super) async fn send(
     engine: &Arc<Engine>,
     hold: &Hold,
@@ -54,8 +56,8 @@ pub(super) async fn send(
 ) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    // If another release of this owner waits, a refused release is not retried but included in the waiting one. A
-    // server that is out of memory accepts only an owner's last release.
+    // A server that is out of memory accepts only an owner's last release. So if another release of this owner waits, a
+    // refused release is not retried, but included in the waiting release.
     let gives_up = |fault: &Fault| {
         fault.kind == FaultKind::Refused && hold.book().ending() > 1
             || yields && !fault.in_doubt() && hold.is_waited_for()
@@ -75,7 +77,7 @@ pub(super) async fn send(
     };
     let sent = send_release(engine, &hold.protocol, !mine.is_empty(), until, call, gives_up).await;
     if sent.doubted && sent.outcome.is_err() {
-        // A late copy may shorten the lease of the remaining holds. After an answer, a copy finds its hold gone.
+        // A late copy may shorten the lease of the remaining holds. After an answer, a late copy finds its hold gone.
         let harmless_from = harmless_from(engine.now(), engine.options.command_timeout);
         hold.book().may_be_cut(harmless_from.as_nanos());
     }
@@ -105,9 +107,8 @@ pub(super) async fn send_release(
     Sent { outcome, doubted }
 }
 
-/// Sends an idempotent command until it is answered or until `until`. Also returns whether an unanswered copy may have
-/// run, or may still run. `timed`: the command needs the server's time. `gives_up`: true for faults that are not
-/// retried.
+/// Sends an idempotent command until it is answered or until `until`. Also returns the value for [`Sent::doubted`].
+/// `timed`: the command needs the server's time. `gives_up`: true for faults that are not retried.
 pub(super) async fn until_answered(
     engine: &Engine,
     name: &LockName,
@@ -119,7 +120,7 @@ pub(super) async fn until_answered(
     let (mut failures, mut doubted) = (0, false);
     loop {
         if timed && engine.now() < until {
-            // Before each attempt, because the name may live on another server by now.
+            // The time is queried before each attempt, because the name may live on another server by now.
             engine.learn_time(name).await;
         }
         let fault = match engine.topology.run_timed(name, &call).await {
@@ -139,8 +140,8 @@ pub(super) async fn until_answered(
     }
 }
 
-/// Sends a command that must count once or not at all. A command that arrived too late is sent again, but never once a
-/// copy may have run.
+/// Sends a command that must count once or not at all. A command refused as too late is sent again. A command that may
+/// have run is not.
 pub(super) async fn in_time<T>(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,

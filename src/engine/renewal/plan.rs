@@ -12,17 +12,17 @@ use crate::world::Moment;
 /// Selects the holds of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Which {
-    /// Watched holds, and long explicit leases that other clients may cut short.
+    /// Watched holds, and holds with a long explicit lease, which other clients may cut short (`Nature::leases_apart`).
     All,
     /// All watched holds, and all holds with an explicit lease, because another server may be responsible now.
     Held,
     /// Watched holds whose last renewal was sent at least a sixth of the watchdog ago.
     Due,
-    /// `Due`, and all holds that were not renewed or confirmed since another server took over, at this time (ns of the
-    /// local clock).
+    /// `Due`, and all holds that were not renewed or confirmed since this time (ns of the local clock), when another
+    /// server took over.
     Unconfirmed(u64),
-    /// Watched holds with at most half of the watchdog's lease left. A regular round leaves more than that, so
-    /// these locks were passed on with a short first lease.
+    /// Watched holds with at most half of the watchdog's lease left. A regular round leaves more than that, so the
+    /// server passed these locks on with a short first lease (`queue.rs`).
     Short,
 }
 
@@ -44,7 +44,6 @@ impl Which {
     /// True if the round only confirms a hold with this book, false if it renews the hold. `None` if the round skips
     /// the hold.
     pub(super) fn only_confirms(self, book: &Book, leases_apart: bool) -> Option<bool> {
-        // Explicit leases that other clients may cut short are renewed too.
         let is_renewed = book.is_watched() || leases_apart && !book.is_idle();
         let confirms = matches!(self, Self::Held | Self::Unconfirmed(_));
         (is_renewed || confirms && !book.is_idle()).then_some(!is_renewed)
@@ -57,7 +56,7 @@ pub(super) struct Due<H = Arc<Hold>, P = Placement> {
     /// Where the lock lived when the round began. The lock may move during the round.
     pub(super) placement: P,
     pub(super) renewal: &'static Renewal,
-    /// True if the command only confirms the hold and leaves its lease unchanged.
+    /// True if the command only confirms the hold.
     pub(super) only_confirms: bool,
     pub(super) hold: H,
 }
@@ -143,7 +142,7 @@ mod tests {
             ("a1 a1 a1", 9, false, &["a1 a1 a1"]),
             ("a1 a1 a1", 2, false, &["a1", "a1 a1"]),
             ("a1 a1", 1, true, &["a1", "a1"]),
-            // Equal placements, unless the server accepts undeclared keys.
+            // The placements are equal, unless the server accepts undeclared keys.
             ("a2 a1 a2", 9, false, &["a1", "a2 a2"]),
             ("a2 a1 a2", 9, true, &["a1 a2 a2 *"]),
             // A command whose holds are all in one slot declares its keys.

@@ -62,7 +62,8 @@ async fn run_batch(engine: &Arc<Engine>, batch: Batch, undeclared: Option<&Undec
     let each = batch.holds.into_iter().zip(asked);
     match answer {
         Answer::Entries(entries, at) => {
-            // If a hold is gone, the reply may say nothing of the other holds (`replies::gone_alone`). Those are Nil.
+            // If a hold is gone, the reply may leave the other holds open: their entries are Nil
+            // (`replies::gone_alone`).
             let leaves_open = entries.contains(&Reply::Int(0));
             let is_elsewhere = |text: &[u8]| {
                 undeclared.is_some_and(|undeclared| undeclared.is_elsewhere(&String::from_utf8_lossy(text)))
@@ -95,8 +96,8 @@ async fn run_batch(engine: &Arc<Engine>, batch: Batch, undeclared: Option<&Undec
     round
 }
 
-/// Renews each of these holds with its own command, which declares its keys. Each reply comes with the placement at which
-/// the command ran.
+/// Renews each of these holds with its own command, which declares its keys. Each reply comes with the placement at
+/// which the command ran.
 async fn run_alone(engine: &Arc<Engine>, refused: Vec<Due>, knowledge: Option<&Undeclared>) -> Round {
     let placed: Part = refused.iter().map(|due| (due.placement, Arc::clone(&due.hold))).collect();
     let round = run(engine, plan(refused, 1, false), None).await;
@@ -141,8 +142,8 @@ async fn send(engine: &Arc<Engine>, Batch { holds, over_slots }: &Batch, asked: 
         Err(fault) => Error::of_fault(&fault, &name.as_written),
     };
     // A proxy in front of a cluster refuses names of several slots in one command. While a slot is being moved, its
-    // names are on two servers.
-    if holds.len() > 1 && (error.crosses_slots() || error.is_of_half_moved_slot()) {
+    // names are on two servers. The login may lack the right to only one of the names.
+    if holds.len() > 1 && (error.crosses_slots() || error.is_of_half_moved_slot() || error.denies_a_key()) {
         return Answer::OnlyAlone;
     }
     tracing::debug!(locks = holds.len(), %error, "a renewal failed");

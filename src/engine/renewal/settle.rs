@@ -1,4 +1,4 @@
-//! Books the outcome of a renewal, for one hold at a time.
+//! Records the outcome of a renewal, for one hold at a time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use crate::engine::ledger::Entry as _;
 use crate::transport::Reply;
 use crate::world::Moment;
 
-/// The outcome of a renewal for one hold.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The server has the owner's holds, except the `gone` ones, which were released elsewhere.
@@ -23,7 +22,6 @@ pub(super) enum Outcome {
     Unanswered(Cause),
 }
 
-/// The reason for [`Outcome::Unanswered`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The whole command failed.
@@ -53,7 +51,6 @@ impl Asked {
         Self { sent, tenure: book.tenure(), watched: !only_confirms && book.is_watched(), numbers, only }
     }
 
-    /// The ids of the holds, for the command.
     pub(super) fn ids(&self, engine: &Engine, hold: &Hold) -> Bytes {
         if self.only { Bytes::new() } else { engine.hold_ids(&hold.owner, &self.numbers) }
     }
@@ -69,7 +66,7 @@ impl Asked {
         }
     }
 
-    /// Books the outcome: moves the deadline, ends lost holds and notifies their guards, or requests a retry.
+    /// Records the outcome: moves the deadline, ends lost holds and notifies their guards, or requests a retry.
     pub(super) fn settle(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, outcome: Outcome) -> Round {
         match outcome {
             Outcome::Renewed { gone } => {
@@ -78,7 +75,7 @@ impl Asked {
                 round.lost += lost;
                 round
             }
-            // The lease has ended by the local clock too, so this is no loss.
+            // The explicit lease has ended by the local clock too, so this is no loss.
             Outcome::Lost { wrong_type: false } if !self.watched && !hold.book().lasts(engine.now().as_nanos()) => {
                 Round::default()
             }
@@ -99,7 +96,7 @@ impl Asked {
         }
     }
 
-    /// Books that the server has the hold: moves the deadline of a watched hold.
+    /// Records that the server has the hold. Moves the deadline of a watched hold.
     fn extend(&self, engine: &Arc<Engine>, hold: &Arc<Hold>) -> Round {
         let mut book = hold.book();
         book.confirm(self.sent.as_nanos());

@@ -15,7 +15,7 @@ pub(crate) struct Deadline {
     world: Arc<dyn World>,
     began: Moment,
     wait: Option<Duration>,
-    /// Time that the enclosing group acquire had waited before.
+    /// Time that the enclosing group acquire had waited before this acquire.
     waited_before: Duration,
 }
 
@@ -85,14 +85,14 @@ impl Deadline {
     /// The output of `work`, or None if it is not done within [`Self::left_to_answer_within`].
     pub(crate) async fn answered<T>(&self, once: Duration, work: impl Future<Output = T>) -> Option<T> {
         let Some(left) = self.left_to_answer_within(once) else { return Some(work.await) };
-        // The command's own timeout is `once`. If the command gets extra time after a standstill, this limit must
-        // allow it too.
+        // The command's own timeout is `once`. After a standstill (`runtime/mod.rs`) the command may get extra time,
+        // which this limit must allow too.
         let overdue = if self.is_once() { OVERDUE - GRACE } else { OVERDUE };
         within_of(left, overdue, work).await
     }
 
-    /// When servers are judged: at the end of the time for replies, or now if that is earlier. A later standstill of
-    /// this process then does not count against a server.
+    /// The moment for which [`Self::finds_silent`] judges servers: the end of the time for replies, or now if that is
+    /// earlier. A standstill of this process after that moment does not count against a server.
     pub(crate) fn judged_at(&self) -> Moment {
         let now = self.world.now();
         self.wait.map_or(now, |wait| now.min(self.began + wait + GRACE))
@@ -106,8 +106,8 @@ impl Deadline {
     }
 
     /// Returns true if servers are silent at the end of the wait. After a standstill, replies may have arrived unread.
-    /// So silent servers are judged again after `reading`, as of the same moment. A single attempt does not need this,
-    /// because it ends with its command's timeout.
+    /// So silent servers are judged again after `reading`, as of the same moment. A single attempt needs no second
+    /// judgement, because it ends with its command's timeout.
     pub(crate) async fn finds_silent(&self, reading: Duration, are_silent: impl Fn(Moment) -> bool) -> bool {
         let at = self.judged_at();
         let silent = are_silent(at);

@@ -1,17 +1,17 @@
-//! The waiting loop, for a lock or for a turn in a queue in Redis. [`Awaited`] defines what the loop waits for and how
-//! to ask for it.
+//! The loop in which an acquire waits. [`Awaited`] defines what the loop waits for and how to ask for it.
 //!
-//! 1. Wait for the turn among the tasks of this process. [`Awaited::ask_beside`] may ask without the turn.
+//! 1. Wait for the *turn* among the tasks of this process (`registry/mod.rs`). [`Awaited::ask_beside`] may ask without
+//!    the turn.
 //! 2. Yield to other processes if this process held the lock last.
 //! 3. Take a lock that was handed over or passed on.
 //! 4. Otherwise ask the server, unless the last answer is still valid.
-//! 5. If the lock is busy, subscribe. Once messages arrive, ask again, because the release may have happened in
-//!    between. Without a subscription, poll ten times as often.
-//! 6. Sleep until a message, the end of the lease, the end of the wait, or `poll_cap`. A last look shortly before the
+//! 5. If the lock is busy, subscribe. Then ask again, because the release may have happened before the subscription.
+//!    Without a subscription, poll ten times as often.
+//! 6. Sleep until a message, the end of the lease, the end of the wait, or `poll_cap`. An attempt shortly before the
 //!    end of the wait covers a lost message. Then continue at 2, but no faster than [`Pace`] allows.
 //!
-//! Dropping the wait at any await is safe: the seat in the local queue passes its turn on, and an attempt whose result
-//! nobody takes is undone.
+//! Dropping the wait at any await is safe: the waiter passes on its turn, and an attempt whose result nobody takes is
+//! undone.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use super::registry::{Parked, Until, Waiter};
 use crate::error::Result;
 use crate::world::Moment;
 
-/// A sleeping waiter looks once more this long before the end of its wait.
+/// A sleeping waiter asks once more this long before the end of its wait.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// First and longest pause before a waiter without a subscription subscribes again.
@@ -65,7 +65,6 @@ pub(crate) enum News {
 }
 
 impl News {
-    /// True after a failed attempt.
     pub(crate) const fn is_of_failure(self) -> bool {
         matches!(self, Self::Connection | Self::Undone)
     }
@@ -80,22 +79,21 @@ pub(crate) enum Beside<T> {
     Wait(Duration),
 }
 
-/// Something to wait for, and how to ask for it.
 pub(crate) trait Awaited {
     type Output;
 
     /// Called while this waiter does not have the turn. May ask the server all the same.
     fn ask_beside(&mut self, waiter: &mut Waiter) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
 
-    /// Takes a lock that arrived at the seat without an attempt: handed over or passed on. Clears earlier wake-ups,
-    /// because the next step answers them. After [`Waiter::stops_looking`], wake-ups are kept for the next waiter.
+    /// Takes a lock that this waiter got without an attempt: handed over or passed on. Clears the wake-up flag, because
+    /// the loop asks next. After [`Waiter::stops_looking`], wake-ups are kept for the next waiter.
     fn received(&mut self, waiter: &Waiter) -> Option<Self::Output>;
 
     /// Returns a pause if there is no need to ask now. `woken`: a wake-up has arrived since the last attempt. `steady`:
-    /// this seat received messages before the last pause, and receives them now.
+    /// messages reached this process before the last pause, and do so now.
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause>;
 
-    /// Asks the server. `listening`: messages reach this seat.
+    /// Asks the server. `listening`: messages reach this process.
     fn ask(&mut self, waiter: &mut Waiter, listening: bool)
     -> impl Future<Output = Result<Asked<Self::Output>>> + Send;
 }
@@ -109,7 +107,7 @@ pub(crate) enum Waited<T> {
     Displaced,
 }
 
-/// Waits for the turn among the tasks of this process, then for what is awaited.
+/// Runs the loop, from the wait for the turn to the outcome.
 ///
 /// # Errors
 ///
@@ -143,16 +141,16 @@ async fn contend<A: Awaited>(
 ) -> Result<Waited<A::Output>> {
     let mut pace = Pace::new(deadline.began());
     let poll_cap = engine.options.poll_cap;
-    // The previous contender may have stopped waiting without answering a wake-up.
+    // The previous contender may have left a wake-up after which it made no attempt.
     let mut woken = waiter.is_woken();
     let mut was_listening = false;
     let mut has_looked_last = false;
     // Failed subscribes in a row.
     let mut failures = 0;
     loop {
-        // At most half of the remaining time, so that the rest is left for attempts.
+        // Yields for at most half of the remaining time, to leave time for attempts.
         waiter.give_way(deadline.left().map_or(Duration::MAX, |left| left / 2)).await;
-        // `received` clears the wake-ups so far, because this attempt answers them.
+        // Read before `received`, which clears the wake-up flag.
         woken |= waiter.is_woken();
         if let Some(output) = awaited.received(waiter) {
             return Ok(Waited::Done(output));
@@ -170,11 +168,11 @@ async fn contend<A: Awaited>(
         was_listening = listening;
         waiter.sit();
         if pause.news == News::Announced && !listening {
-            // Without messages, poll at this time at the latest.
+            // Without messages, the next attempt is made at this time at the latest.
             let due = engine.now() + pause.most.min(poll_cap / 10);
             subscribe(engine, deadline, waiter, due, &mut failures).await;
             if waiter.is_listening() && !deadline.is_over() {
-                // The release may have happened before the subscription.
+                // Ask again (step 5).
                 failures = 0;
                 continue;
             }
@@ -247,7 +245,6 @@ async fn subscribe(engine: &Engine, deadline: &Deadline, waiter: &Waiter, due: M
 
 /// Ends the wait. A lock that has arrived by now still counts. A silent server means that the holder is unknown.
 async fn over<A: Awaited>(engine: &Engine, deadline: &Deadline, waiter: &Waiter, awaited: &mut A) -> Waited<A::Output> {
-    // From here on, wake-ups are left to the next waiter.
     waiter.stops_looking();
     if let Some(output) = awaited.received(waiter) {
         return Waited::Done(output);

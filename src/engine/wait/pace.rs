@@ -10,8 +10,8 @@ pub(crate) const FLOOR: Duration = Duration::from_millis(10);
 /// Number of attempts that may follow each other without a pause.
 const BURST: u32 = 64;
 
-/// A token bucket: a burst of wake-ups is answered at once, then one per [`FLOOR`]. Protects the server from the
-/// attempts that a flood of messages causes.
+/// A token bucket: allows [`BURST`] attempts at once, then one per [`FLOOR`]. Protects the server from the attempts
+/// that a flood of messages causes.
 pub(super) struct Pace {
     left: u32,
     at: Moment,

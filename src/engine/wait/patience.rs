@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Up to this many late grants may be chance.
 const CHANCE: u32 = 4;
 
-/// The failures of an acquire so far. Times count from its start.
+/// The failures of an acquire so far. Times count from the start of the acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     most: Duration,
@@ -47,9 +47,9 @@ impl Patience {
         self.failed(now) || often
     }
 
-    /// Counts a grant that was not acknowledged, and is undone. True if the acquire must give up. Busy answers in
-    /// between do not reset this, because other clients also hold the lock for a moment until their own grants are
-    /// undone.
+    /// Counts a grant that too few replicas acknowledged, so that it is undone. True if the acquire must give up. Busy
+    /// answers in between do not reset this, because other clients also hold the lock for a moment until their own
+    /// grants are undone.
     pub(crate) fn grant_was_undone(&mut self, now: Duration) -> bool {
         let first = *self.undone.get_or_insert(now);
         self.failed(now) || now.saturating_sub(first) >= self.most

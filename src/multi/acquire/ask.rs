@@ -1,5 +1,5 @@
-//! Requests all missing locks of a multi lock once, at the same time. Simple locks at one server or slot are acquired
-//! by scripts of many names.
+//! Requests all *missing* locks of a multi lock (not held by this acquire yet) once, at the same time. *Simple* locks
+//! (reentrant, spin) at one server, or in one slot of a cluster, are acquired by scripts of many names.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,7 +32,8 @@ pub(super) enum Answers {
     RanOut,
 }
 
-/// The locks of one client and placement that scripts have acquired, and the first busy one.
+/// Result of the scripts for one client and placement (see `batches`): the acquired locks, and the first busy lock or
+/// an error.
 struct Together {
     got: Vec<(usize, Guard)>,
     outcome: Result<Option<usize>>,
@@ -43,7 +44,7 @@ struct Replies<'a> {
     got: &'a mut Got,
     /// The first busy lock.
     busy: Option<usize>,
-    /// An error. A lasting error is preferred to one that passes.
+    /// The first lasting error, else the last temporary error.
     failed: Option<Error>,
 }
 
@@ -79,7 +80,6 @@ impl Replies<'_> {
 }
 
 impl MultiLock {
-    /// Requests all missing locks once, at the same time.
     pub(super) async fn ask_all(
         &self,
         asked: &Acquire,

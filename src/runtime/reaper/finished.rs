@@ -11,12 +11,12 @@ use crate::runtime::home::{Away, EndsWithRuntime};
 
 /// A future that is completed once it has begun. If the future is dropped half-way, the reaper completes it and drops
 /// its output. If the future is dropped before its first poll, it never begins. If it is polled on another runtime than
-/// the client's, it becomes a task on the client's runtime, because timers created elsewhere would end with that
+/// the client's, it becomes a task on the client's runtime, because timers of the other runtime would end with that
 /// runtime.
 pub(crate) struct Finished<T: EndsWithRuntime + Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
     away: Option<Away<T>>,
-    /// True if the caller polls it only with the client's runtime entered.
+    /// True if the caller polls this future only with the client's runtime entered.
     at_home: bool,
     begun: bool,
     counted: bool,
@@ -46,7 +46,7 @@ impl<T: EndsWithRuntime + Send + 'static> Finished<T> {
         work
     }
 
-    /// `new` for closing itself, which must not wait for itself.
+    /// `new` for the closing of the client, which must not wait for itself.
     pub(crate) fn uncounted(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let mut work = Self::new(reaper, future);
         work.counted = false;

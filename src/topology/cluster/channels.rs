@@ -2,8 +2,8 @@
 //!
 //! 1. `subscribe` notes the channel and subscribes at the slot's member.
 //! 2. When a slot moves, or a server ends a subscription, the slot becomes a *stray*.
-//! 3. `follow` subscribes the channels of strays at the slots' present members. Their waiters then check their locks
-//!    once, because messages may have been missed.
+//! 3. `follow` subscribes the channels of strays at the slots' present members. The waiters of these channels then
+//!    check their locks once, because messages may have been missed.
 //! 4. A failed attempt is retried after a pause.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ use crate::transport::Fault;
 #[derive(Default)]
 pub(super) struct Subscribed(BTreeMap<(u16, Bytes), Place>);
 
-/// Slots that have moved, or have a subscription that ended. `follow` checks their subscriptions.
+/// Slots that have moved, or in which a subscription has ended. `follow` checks their subscriptions.
 #[derive(Debug, Default)]
 pub(super) struct Strays {
     slots: Mutex<BTreeSet<u16>>,
@@ -72,14 +72,14 @@ struct Move {
 }
 
 impl Subscribed {
-    /// True if this member should deliver the channel, now or soon.
+    /// True if this member should deliver the channel, now or after the move in progress.
     fn is_wanted_at(&self, slot: u16, channel: &Bytes, member: MemberId) -> bool {
         let place = self.0.get(&(slot, channel.clone()));
         place.is_some_and(|place| place.at.id() == member || place.to == Some(member))
     }
 
     /// Returns the subscriptions of a slot that have ended, or are not at the slot's primary. Leaves out subscriptions
-    /// that are being moved there.
+    /// that are already being moved to the primary.
     fn astray<'a>(&'a mut self, slot: u16, primary: &'a Member) -> impl Iterator<Item = (&'a Bytes, &'a mut Place)> {
         let of_slot = self.0.range_mut((slot, Bytes::new())..(slot + 1, Bytes::new()));
         let all = of_slot.map(|((_, channel), place)| (channel, place));
@@ -89,7 +89,6 @@ impl Subscribed {
 }
 
 impl Cluster {
-    /// Returns the member of a slot, and the slot's generation.
     fn slot_now(&self, slot: u16) -> Option<(Arc<Member>, u32)> {
         let state = self.state.read();
         let (member, _) = state.at(slot).ok()?;
@@ -100,7 +99,7 @@ impl Cluster {
     /// overlap.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let (slot, mut redirects) = (name.slot(), 0);
-        // Another name may share the channel, and its subscription may be moving right now.
+        // Another name may share the channel, and the channel's subscription may be moving right now.
         let before = self.subscribed.lock().0.get(&(slot, name.channel.clone())).map(|place| place.to.is_some());
         let (is_shared, is_taken_along) = (before.is_some(), before == Some(true));
         loop {
@@ -112,8 +111,8 @@ impl Cluster {
             let fault = match member.transport().subscribe(name.channel.clone()).await {
                 Ok(()) => {
                     if is_taken_along {
-                        // This subscription has replaced the moving one. The waiters of the other name may have
-                        // missed messages.
+                        // This subscription has replaced the subscription that was moving. The waiters of the other
+                        // name may have missed messages.
                         self.notify(|listener| listener.resubscribed(&name.channel));
                     }
                     // The slot may have moved before the subscription was noted.
@@ -151,8 +150,8 @@ impl Cluster {
         }
     }
 
-    /// Subscribes channels of these slots at the slots' present members, if the slot has moved or the server has ended
-    /// the subscription.
+    /// For each channel of these slots: if the slot has moved or the server has ended the subscription, subscribes at
+    /// the slot's present member.
     async fn follow(self: Arc<Self>, slots: BTreeSet<u16>) {
         let moves: Vec<Move> = {
             let mut subscribed = self.subscribed.lock();
@@ -161,8 +160,8 @@ impl Cluster {
                 let Some((to, generation)) = self.slot_now(slot) else { continue };
                 for (channel, place) in subscribed.astray(slot, &to) {
                     place.to = Some(to.id());
-                    // At the same member, the flag is cleared, so that a later end is noticed. If the slot has moved,
-                    // the old member ends the subscription in any case.
+                    // If the member stays the same, the flag is cleared, so that a later end is noticed. If the slot
+                    // has moved, the subscription at the old member counts as ended.
                     place.is_ended = place.at.id() != to.id();
                     let (channel, from, to) = (channel.clone(), Arc::clone(&place.at), Arc::clone(&to));
                     moves.push(Move { slot, channel, from, to, generation });
@@ -181,11 +180,11 @@ impl Cluster {
         }
     }
 
-    /// Makes one move. Returns the slot if the move has to be retried.
+    /// Carries out one move. Returns the slot if the move has to be retried.
     async fn carry_out(self: &Arc<Self>, moving: Move) -> Option<u16> {
         let Move { slot, channel, from, to, generation } = moving;
         let outcome = to.transport().subscribe(channel.clone()).await;
-        // `None` if the subscription was ended, made again or sent elsewhere meanwhile.
+        // `None` if the subscription was ended, made again or moved elsewhere meanwhile.
         let is_ours = {
             let mut subscribed = self.subscribed.lock();
             let place = subscribed.0.get_mut(&(slot, channel.clone())).filter(|place| place.to == Some(to.id()));
@@ -200,7 +199,7 @@ impl Cluster {
         };
         if from.id() != to.id() && !self.subscribed.lock().is_wanted_at(slot, &channel, from.id()) {
             if self.is_sharded {
-                // The server has ended the subscription with the slot, and would refuse an unsubscribe.
+                // The server has ended the subscription when the slot left, and would refuse an unsubscribe.
                 from.transport().forget(&channel);
             } else {
                 // Not awaited, because that server may be unreachable.
@@ -230,18 +229,18 @@ impl Cluster {
             self.notify(|listener| listener.resubscribed(&channel));
             return None;
         };
-        // The waiters then poll more often, and subscribe themselves.
+        // This makes the waiters poll more often, and subscribe themselves.
         self.notify(|listener| listener.unsubscribed(&channel));
         self.suspicion.raise();
         if let Some(address) = redirected_to(&fault, &to, slot) {
-            // This also makes the slot a stray, so the subscription follows at once.
+            // This also makes the slot a stray, so `follow` subscribes at the new address at once.
             self.apply_redirect(slot, generation, &address).await;
         }
         Some(slot)
     }
 
-    /// Ends a subscription at a member that does not have its slot. If the channel was subscribed at that member again
-    /// meanwhile, it is subscribed once more, because this call may have ended that subscription.
+    /// Ends a subscription at a member that does not have the channel's slot. If the channel was subscribed at that
+    /// member again meanwhile, this call may have ended the new subscription, so the channel is subscribed once more.
     async fn leave(self: Arc<Self>, slot: u16, channel: Bytes, member: Arc<Member>) {
         member.transport().unsubscribe(channel.clone()).await;
         self.ended(member.id(), &channel, slot);

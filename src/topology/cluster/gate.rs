@@ -57,7 +57,7 @@ impl Cluster {
                 let Some(cluster) = cluster.upgrade() else { return };
                 if cluster.closed.load(Ordering::Relaxed) || !is_shut(&member).await {
                     member.gate().0.store(false, Ordering::Release);
-                    // Commands that pause check the gate again.
+                    // Wakes the commands that wait at the gate.
                     cluster.suspicion.changed();
                     return;
                 }

@@ -22,13 +22,12 @@ use crate::world::World;
 pub(super) const MOST_REDIRECTS: u32 = 8;
 
 /// Pauses before a command is sent again. The first is `SHORTEST_PAUSE`. Each further pause is twice as long as the
-/// pause before, up to `LONGEST_PAUSE_IN_MOVE` while the slot is being moved or servers disagree about the slot, and up to
-/// `LONGEST_PAUSE` otherwise.
+/// pause before. The limit is `LONGEST_PAUSE_IN_MOVE` while the slot is being moved or servers disagree about the slot,
+/// and otherwise `LONGEST_PAUSE`.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE_IN_MOVE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
-/// Publishes on a sharded channel.
 static SPUBLISH: Script = Script::bare("cluster/announce", "SPUBLISH");
 
 impl Cluster {
@@ -119,7 +118,7 @@ impl Cluster {
             self.shut(member);
         }
         match (&fault.kind, redirect) {
-            // The member was closed because it has lost its slots. It may have run the command.
+            // The member was closed because its server has lost all slots. The server may have run the command.
             (FaultKind::Closed, _) => {
                 if let Some((_, placement)) = at {
                     self.forget_closed(placement.member);
@@ -154,8 +153,8 @@ impl Cluster {
     }
 
     /// Runs a call at the server that the slot is being moved to. Returns `None` if the call did not run there: the
-    /// server was not reached, or refused with an error that [`Redirect`] recognises. A call with more than one key is
-    /// not sent, because some of its keys may not be there yet.
+    /// server was not reached, or refused with an error that [`Redirect`] recognises. A call that may touch more than
+    /// one key is not sent, because some of the keys may not be there yet.
     async fn ask(
         &self,
         world: &dyn World,
@@ -168,7 +167,7 @@ impl Cluster {
         }
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return Ok(None) };
-        // The server may have no slot yet. It becomes a member, because the next command may be redirected there too.
+        // The server becomes a member even without a slot, because the next command may be redirected there too.
         let member = {
             let mut state = self.state.write();
             let is_new = !state.members.contains_key(to);
@@ -198,19 +197,17 @@ impl Cluster {
         }
         let source = self.member(name);
         let words = vec![Arg::Text(name.channel.clone()), Arg::Int(0)];
-        // Not awaited: a waiter that misses the message checks the lock when the holder's lease ends.
+        // Not awaited, because a waiter that misses the message checks the lock when the holder's lease ends.
         tokio::spawn(async move { source.transport().run(Call { script: &SPUBLISH, keys: 0, words }).await });
     }
 }
 
-/// A failed command, and the member that it was sent to.
 struct Failed {
     fault: Fault,
     redirect: Redirect,
     at: Option<(Arc<Member>, Placement)>,
 }
 
-/// The reaction to a failed command.
 enum Next {
     Fail(Fault),
     /// Send the command to the member that has the slot now.

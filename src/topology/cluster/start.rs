@@ -1,4 +1,4 @@
-//! Connects to a cluster: queries all seeds at once, and uses the view of the first one that answers.
+//! Connects to a cluster: queries all seeds at once, and uses the view of the first seed that answers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,7 +21,7 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply, Transport};
 use crate::world::World;
 
-/// Asks for the endpoints that clients should use.
+/// Asks for the slots and the endpoints that clients should use.
 static SLOTS: Script = Script::bare("cluster/slots", "CLUSTER");
 
 /// Asks whether the server supports sharded channels.
@@ -111,8 +111,8 @@ impl Cluster {
     }
 }
 
-/// Connects to a server and queries its view. `limit` is the time for its answer. `farewell` is the time for closing
-/// the connection.
+/// Connects to a server and queries its view. `limit` is the time for the server's answer. `farewell` is the time for
+/// closing the connection.
 async fn asked(
     address: &Address,
     connector: &dyn Connector,
@@ -131,12 +131,10 @@ async fn asked(
     }
 }
 
-/// Closes a connection in the background.
 fn leave(transport: Arc<dyn Transport>, farewell: Duration) {
     tokio::spawn(async move { transport.close(farewell).await });
 }
 
-/// Error for a server that does not return its view.
 fn refused(address: &Address, why: &str) -> Error {
     if why.contains("cluster support disabled") {
         return Error::config(format!("{address} is a single server, no part of a cluster: use redis:// for it"));
@@ -144,7 +142,6 @@ fn refused(address: &Address, why: &str) -> Error {
     untold(address, "its cluster", "CLUSTER NODES", why)
 }
 
-/// The replies of the first server that answered.
 struct First {
     view: SlotView,
     /// True if the servers prefer the host names that they announce.
@@ -156,7 +153,7 @@ struct First {
 /// Returns the first view of any seed, and facts that hold for all servers.
 async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<First> {
     let Settings { seeds, command_timeout, connect_timeout, .. } = settings;
-    // Each seed has the time limit of any command, because there may be no other server.
+    // Each seed has a full command timeout, because there may be no other server.
     let mut asking: FuturesUnordered<_> =
         seeds.iter().map(|seed| asked(seed, connector, *command_timeout, *connect_timeout)).collect();
     let mut reason = Reason::default();
@@ -169,7 +166,7 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<Fi
                     Sharded::Auto => match knows_sharded(&*transport).await {
                         Ok(is_sharded) => is_sharded,
                         Err(fault) => {
-                            // The server has just stopped answering. Another seed gives the same answer.
+                            // The server has just stopped answering. Another seed can answer the same question.
                             reason.note(away(&transport.address(), &fault.message));
                             leave(transport, *connect_timeout);
                             continue;
@@ -186,14 +183,14 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<Fi
     Err(reason.or(Error::config("the URL of a cluster names no server")))
 }
 
-/// True if clients should use the host names that servers announce (`cluster-preferred-endpoint-type hostname`). Then
-/// `CLUSTER SLOTS` has the name where `CLUSTER NODES` has the address. False if the server does not report it, or the
-/// login may not run `CLUSTER SLOTS`.
+/// True if clients should use the host names that servers announce (`cluster-preferred-endpoint-type hostname`). In
+/// that case, `CLUSTER SLOTS` has the name where `CLUSTER NODES` has the address. False if the login may not run
+/// `CLUSTER SLOTS`.
 async fn prefers_names(transport: &dyn Transport, view: &SlotView) -> bool {
     let words = vec![Arg::Text(Bytes::from_static(b"SLOTS"))];
     let reply = transport.run(Call { script: &SLOTS, keys: 0, words }).await;
     let Ok(Reply::List(ranges)) = reply else { return false };
-    // A range is its first slot, its last slot, then its nodes. The first field of a node is its endpoint.
+    // Each range lists the first slot, the last slot, then the nodes. The first field of a node is its endpoint.
     let nodes = ranges.into_iter().filter_map(|range| if let Reply::List(range) = range { Some(range) } else { None });
     let endpoint = |node: Reply| match node {
         Reply::List(node) => node.into_iter().next(),
@@ -203,7 +200,7 @@ async fn prefers_names(transport: &dyn Transport, view: &SlotView) -> bool {
     endpoints.any(|endpoint| matches!(endpoint, Reply::Text(host) if view.announces(&String::from_utf8_lossy(&host))))
 }
 
-/// Tells whether the server supports sharded channels, by the same command as Redisson.
+/// Returns whether the server supports sharded channels. The command is the same as Redisson's.
 ///
 /// # Errors
 ///

@@ -7,8 +7,8 @@
 //! | in doubt, no server answers | all primaries, then replicas and seeds, with pauses of 200 ms |
 //! | in doubt for more than a minute | three servers every second, or every `scan_interval` if that is shorter |
 //!
-//! Doubt begins with a redirect, a broken connection, an overdue reply or an incomplete map. It ends after a second
-//! without a reason for doubt.
+//! Doubt begins with a redirect, a broken connection, an overdue reply or an incomplete map. The doubt ends after a
+//! second without such a reason.
 
 use std::future::Future;
 use std::iter;
@@ -28,36 +28,35 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, Reply};
 use crate::world::World;
 
-/// The command that returns a server's view of the cluster.
 static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
 
-/// Interval of queries while the map is in doubt and no server answers. `QUIET` is the time without a reason for doubt
-/// after which the doubt ends.
+/// Interval of queries while the map is in doubt and no server answers. Doubt ends when no new reason for it has come
+/// for `QUIET`.
 pub(super) const SUSPICIOUS: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Interval of queries in doubt while servers answer. `ONE_BY_ONE` is the number of times in a row that only one server
-/// is queried. One is enough, because a promoted server informs all others at once.
+/// Interval of queries in doubt while servers answer. `ONE_BY_ONE` is the number of queries in a row that go to only
+/// one server. One server is enough, because a promoted server informs all other servers at once.
 const OFTEN: Duration = Duration::from_millis(100);
 const ONE_BY_ONE: u32 = 2;
 
-/// Head start of a single server before several are queried in parallel.
+/// Time that a single server has to answer before several servers are queried in parallel.
 const ONE_WITHIN: Duration = Duration::from_millis(100);
 
 /// Interval of checks for servers that have fallen silent.
 const LISTENS: Duration = Duration::from_millis(250);
 
-/// After `ACUTE` in doubt, the interval is `CHRONIC`: a primary may be down for good, without a replacement.
+/// After `ACUTE` in doubt, the interval is `CHRONIC`, because a primary may be down for good, without a replacement.
 const ACUTE: Duration = Duration::from_secs(60);
 const CHRONIC: Duration = Duration::from_secs(1);
 
-/// Time that a server has to answer if others can be queried.
+/// Time that a server has to answer if other servers can be queried.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Time limit for replicas and seeds, including the time to connect to them.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// After one server has answered, the others have this long.
+/// Time that the other servers have to answer once one server has answered.
 const OTHERS_WITHIN: Duration = Duration::from_millis(20);
 
 /// Number of servers that are queried in parallel.
@@ -83,7 +82,7 @@ pub(super) async fn view_of(
     }
 }
 
-/// Queries a member for its view. `None` if it returns none.
+/// Queries a member for its view. `None` if the member returns no view.
 async fn ask_view(world: &dyn World, address: &Address, member: &Member) -> Option<SlotView> {
     let view = view_of(member.run(world, nodes()), address.host(), ANSWERS_WITHIN).await;
     view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not list its nodes")).ok()
@@ -129,12 +128,13 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
         if suspicion.take() {
             doubted_until = Instant::now() + QUIET;
         }
-        // Checked after `take`: closing raises a suspicion, so the close is not overlooked.
+        // `close` sets `closed`, and then raises a suspicion. `closed` is checked after `take`, so a close whose
+        // suspicion `take` has just cleared is still seen.
         if this.closed.load(Ordering::Relaxed) {
             return;
         }
         if !notified || doubted_until > Instant::now() {
-            // Several reasons in a row cause one query only.
+            // At least `often` passes between two queries, so several suspicions within that time cause one query.
             tokio::time::sleep_until(asked + often).await;
             if is_doubted && is_acute && one_by_one < ONE_BY_ONE && this.ask_one().await {
                 (has_answered, one_by_one) = (true, one_by_one + 1);
@@ -152,7 +152,6 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
 }
 
 impl Cluster {
-    /// True if a reply of some member is overdue.
     fn is_any_silent(&self) -> bool {
         let now = self.nobody.transport().world().now();
         self.state.read().members.values().any(|member| member.is_silent(now))
@@ -227,7 +226,7 @@ impl Cluster {
             let view = tokio::select! {
                 biased;
                 view = asking.next() => view,
-                // An unreachable server does not delay the others.
+                // An unreachable server does not delay the merge of other views.
                 () = &mut end => return answered,
             };
             match view {

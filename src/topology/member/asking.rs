@@ -22,7 +22,7 @@ static ASKING: Script = Script::bare("cluster/asking", "ASKING");
 /// The connection for commands that are each sent behind an `ASKING`.
 #[derive(Default)]
 pub(super) struct AskingConnection {
-    /// Opened by the first such command. Closed once it has been unused for a while.
+    /// The first of these commands opens the connection. It is closed once it has been unused for a while.
     transport: Mutex<Option<Arc<dyn Transport>>>,
     /// Held while a pair of `ASKING` and command is sent, so that no other command gets between them.
     order: Mutex<()>,
@@ -32,7 +32,7 @@ pub(super) struct AskingConnection {
 }
 
 impl AskingConnection {
-    /// Returns the connection, which the caller must close. No new connection is opened from now on.
+    /// Returns the connection, which the caller must close. From now on, no new connection is kept.
     pub(super) fn shut(&self) -> Option<Arc<dyn Transport>> {
         let mut transport = self.transport.lock();
         self.is_closed.store(true, Ordering::Release);
@@ -41,7 +41,7 @@ impl AskingConnection {
 }
 
 impl Member {
-    /// Runs a call at this server while its slot is being moved here.
+    /// Runs a call whose slot is being moved to this server.
     ///
     /// # Errors
     ///
@@ -59,9 +59,9 @@ impl Member {
             return Box::pin(self.run_acknowledged(world, call, true)).await.map_err(|fault| self.named(fault));
         }
         let there = self.asking_connection(connector, address).await?;
-        // Counted as in flight, so that a server that loses its slots is not closed before it replies.
+        // The call counts as in flight, so that the member is not closed before the server replies.
         let pending = self.liveness.ask(world.now());
-        // If the connection breaks after `ASKING`, the command arrives without `ASKING`, and the server redirects it.
+        // If the connection breaks in between, the server gets the command without `ASKING`, and redirects it.
         let announced = there.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
         let mut pair = std::pin::pin!(futures::future::join(announced, there.run(call)));
         let first = poll_fn(|context| {

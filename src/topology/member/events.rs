@@ -13,14 +13,15 @@ pub(crate) trait MemberListener: Send + Sync {
     /// Messages of this server may have been missed. Every waiter for a name on this server checks its lock once.
     fn missed(&self, member: MemberId);
 
-    /// The connection for commands to this server is back after a break. The holds on this server are confirmed.
+    /// The connection for commands to this server is back after a break. The listener renews the holds on this server
+    /// now, and every waiter for a name on this server checks its lock once.
     fn reconnected(&self, member: MemberId);
 
-    /// These slots, in ascending order, have moved to other servers. The holds in these slots are confirmed, and every
-    /// waiter for a name in these slots checks its lock once.
+    /// These slots, in ascending order, have moved to other servers. The listener renews the holds in these slots now,
+    /// and every waiter for a name in these slots checks its lock once.
     fn slots_moved(&self, slots: &[u16]);
 
-    /// The subscription to a channel was restored, perhaps at another server. Messages in between were missed.
+    /// The subscription to a channel was restored, perhaps at another server. Messages in between may have been missed.
     fn resubscribed(&self, channel: &[u8]);
 
     /// The subscription to a channel is lost, or could not be restored. No message arrives until it is restored.
@@ -29,7 +30,7 @@ pub(crate) trait MemberListener: Send + Sync {
 
 /// The part of a topology that keeps its subscriptions and finds its servers.
 pub(in crate::topology) trait Subscriber: Send + Sync {
-    /// A server has ended the subscription to a channel without a request.
+    /// A server has ended the subscription to a channel by itself.
     fn ended(&self, member: MemberId, channel: &[u8]);
 
     fn server_is_away(&self, member: MemberId);

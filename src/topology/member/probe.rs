@@ -10,11 +10,11 @@ use crate::world::World;
 /// Interval of probes while calls wait to be sent.
 const PROBED: Duration = Duration::from_millis(100);
 
-/// Longest time until another task takes over probing, after the call of the probing task has been sent.
+/// Once the call of the probing task has been sent, another task takes over within this time.
 const TAKEN_OVER: Duration = Duration::from_secs(3);
 
 impl Member {
-    /// Probes the server regularly, while calls are queued behind calls that replicas have not acknowledged yet. Only
+    /// Probes the server regularly while calls are queued behind calls that replicas have not acknowledged yet. Only
     /// one task probes at a time.
     pub(super) async fn probe(&self, world: &dyn World) -> Infallible {
         let mut pause = PROBED;

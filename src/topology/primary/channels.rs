@@ -45,8 +45,8 @@ impl Primary {
         self.member().transport().unsubscribe(name.channel.clone()).await;
     }
 
-    /// Subscribes to all noted channels at a new primary. Once a subscription is confirmed, its waiters check their
-    /// locks.
+    /// Subscribes to all noted channels at a new primary. Once the subscription to a channel is confirmed, the waiters
+    /// of the channel check their locks.
     pub(super) fn follow(&self, to: &Arc<Member>) {
         let wanted: Vec<Bytes> = self.channels.lock().iter().cloned().collect();
         let (Some(this), to) = (self.this.upgrade(), Arc::clone(to)) else { return };
@@ -68,7 +68,7 @@ impl Primary {
         while is_wanted() && is_current() {
             if let Err(fault) = to.transport().subscribe(channel.clone()).await {
                 tracing::debug!(error = fault.message, "could not subscribe at the new primary");
-                // The waiters then poll more often, and subscribe themselves.
+                // This makes the waiters poll more often, and subscribe themselves.
                 self.notify(|listener| listener.unsubscribed(&channel));
                 tokio::time::sleep(AGAIN).await;
                 continue;
@@ -77,7 +77,7 @@ impl Primary {
                 self.notify(|listener| listener.resubscribed(&channel));
                 return;
             }
-            // The channel was unsubscribed meanwhile, perhaps by a command that was sent before this subscription.
+            // The channel was unsubscribed meanwhile, but that command may have been sent before the subscribe here.
             to.transport().unsubscribe(channel.clone()).await;
         }
     }

@@ -25,19 +25,19 @@ use crate::world::World;
 /// Number of missed answers in a row after which another server may replace the primary.
 const MOST_MISSES: u32 = 3;
 
-/// At connect, time that the other servers have to answer once one primary has.
+/// At connect, time that the other servers have to answer once a primary has answered.
 const OTHERS_WITHIN: Duration = Duration::from_millis(200);
 
 /// At connect, interval at which a server is queried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Primary {
-    /// Connects to the server that reports that it is the primary. If several servers do, connects to the server with
+    /// Connects to the server that reports that it is a primary. Of several such servers, connects to the server with
     /// the most replicas.
     ///
     /// # Errors
     ///
-    /// The reason why no server can be reached, or that none is a primary.
+    /// The reason why no server can be reached, or an error that no server is a primary.
     pub(crate) async fn of_replicated(
         settings: Settings,
         connector: Arc<dyn Connector>,
@@ -117,7 +117,7 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
 struct BySaying {
     /// Number of answers in a row that the primary has missed.
     misses: u32,
-    /// True if a second primary has been logged.
+    /// True if the log already reports the second primary.
     is_told: bool,
 }
 
@@ -149,7 +149,7 @@ impl BySaying {
                 primary.leave_candidate();
                 // The primary may know its replicas by other names than the URL has, so the larger count is used.
                 let known = replicas.max(primary.settings.seeds.len() - 1);
-                // The count never falls: an unreachable replica is not reported, and the URL may name fewer servers.
+                // The count never falls, because an unreachable replica is not reported, and the URL may lack servers.
                 primary.member().acknowledgement().has_seen(known);
                 match other {
                     Some((_, other)) if !self.is_told => {
@@ -172,7 +172,7 @@ impl BySaying {
             let mut asked = primary.taking.lock().await;
             if primary.take_over(&to, Known::Found, &mut asked).await {
                 self.misses = 0;
-                // The old connections under this name lead to the old primary.
+                // The old connection in `servers` leads to the old primary.
                 primary.servers.leave(&to);
             }
         }

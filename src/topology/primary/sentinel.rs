@@ -5,7 +5,8 @@
 //! 2. The client also queries all sentinels every `scan_interval`. The highest epoch wins, so a stale sentinel changes
 //!    nothing.
 //! 3. In doubt, the client queries the replicas too, because a replica is promoted a while before any sentinel reports
-//!    the promotion. The client accepts the replica *early* if it continues the primary's replication history.
+//!    the promotion. The client accepts a promoted replica *early*, before a sentinel names it, if that server
+//!    continues the primary's replication history.
 //!
 //! All these reports are only hints: the named server itself must say that it is a primary.
 
@@ -94,8 +95,8 @@ impl Listener for Ear {
 }
 
 impl Primary {
-    /// Acts on the report of a sentinel. `is_agreed`: most known sentinels report the same server. Returns true if
-    /// that server is the primary now.
+    /// Acts on the report of a sentinel. `is_agreed` is true if most known sentinels report the same server. Returns
+    /// true if that server is the primary now.
     async fn heard(&self, told: &Told, is_agreed: bool) -> bool {
         self.confirm(&told.address, told.epoch);
         let mut asked = self.taking.lock().await;
@@ -107,8 +108,8 @@ impl Primary {
             return address == told.address;
         }
         // The report is stale, or the sentinels were set up again with lower epochs. The report counts only if most
-        // sentinels agree, and the current primary denies its role or does not answer. An early primary must deny its
-        // role.
+        // sentinels agree, and the current primary denies its role or does not answer. For an early primary, a missing
+        // answer is not enough.
         if told.epoch <= epoch {
             if !is_agreed {
                 return false;
@@ -127,7 +128,7 @@ impl Primary {
 
 struct BySentinels {
     name: Arc<str>,
-    /// The replication history of the primary, by its last answer, and the address of that primary.
+    /// The address of the primary, and the replication id in the primary's last answer (empty before the first answer).
     history: (Address, String),
     looks: u32,
     /// Since when there has been doubt.
@@ -156,8 +157,8 @@ impl Finder for BySentinels {
 }
 
 impl BySentinels {
-    /// Asks all sentinels, or one of them. `None` if none answers; otherwise whether they name the current primary
-    /// and consider it up.
+    /// Asks all sentinels, or one of them. Returns `None` if no sentinel answers. Otherwise returns whether they name
+    /// the current primary and consider it up.
     async fn ask_sentinels(&mut self, primary: &Arc<Primary>, all: bool) -> Option<bool> {
         let mut standing = primary.sentinels.standing();
         if !all && !standing.is_empty() {
@@ -172,7 +173,7 @@ impl BySentinels {
             let Ok(told) = answer.inspect_err(|why| tracing::debug!(error = why, "a sentinel does not answer")) else {
                 continue;
             };
-            // Acts on each report at once. The others may take longer.
+            // Acts on each report at once, because the other reports may take longer.
             primary.heard(&told, false).await;
             answers.push(told);
         }
@@ -222,7 +223,8 @@ impl BySentinels {
                 replicas.get_or_insert_default().extend(slaves);
             }
         }
-        // A sentinel that does not answer stays known while another one lists it. If none answers, all stay known.
+        // A sentinel that does not answer stays known while another sentinel lists it. If no sentinel answers, all stay
+        // known.
         if answered.is_empty() {
             answered = primary.sentinels.addresses();
         }

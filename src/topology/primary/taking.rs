@@ -1,9 +1,10 @@
 //! Makes another server the primary.
 //!
-//! 1. The client opens the connections that it will use for names. Until the server answers, it is the *candidate*.
-//! 2. The server proves itself: its own `ROLE` says that it is a primary.
-//! 3. The server becomes the current primary. Subscriptions are restored there, and holds are confirmed.
-//! 4. The old primary is closed once it has answered all commands, it is silent, or [`FAREWELL`] has passed.
+//! 1. The client connects to the server. Until the server answers, it is the *candidate*.
+//! 2. The server itself reports in its reply to `ROLE` that it is a primary.
+//! 3. The server becomes the current primary. The client restores its subscriptions and renews its holds there.
+//! 4. The client leaves the old primary once that server has answered all commands or is silent, or [`FAREWELL`] has
+//!    passed.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -19,7 +20,7 @@ use crate::topology::member::{Member, MemberId, Subscriber};
 use crate::topology::role::{Role, role};
 use crate::transport::FaultKind;
 
-/// Time that a server has to connect and to report its role.
+/// Time limit for connecting to a server and for its answer to `ROLE`.
 const PROVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A server that was asked whether it is the primary, and has not answered yet.
@@ -44,8 +45,7 @@ enum Proof {
 }
 
 impl Primary {
-    /// Builds a member for the server at an address, which may become the primary. `None` if it can never be
-    /// connected to.
+    /// Builds a member for the server at an address. `None` if that server can never be connected to.
     async fn candidate(&self, address: &Address) -> Option<Arc<Member>> {
         let connected = connect(&self.settings, &*self.connector, address).await;
         let transport = connected
@@ -58,8 +58,8 @@ impl Primary {
         Some(member)
     }
 
-    /// Makes the server at an address the primary, if it says that it is one. Returns true if it is the primary now.
-    /// `asked` is the candidate so far.
+    /// Makes the server at an address the primary, if that server reports that it is a primary. Returns true if it has
+    /// become the primary. `asked` is the candidate so far.
     pub(super) async fn take_over(&self, address: &Address, how: Known, asked: &mut Candidate) -> bool {
         let known = match asked.take() {
             Some((at, member)) if at == *address => Some(member),
@@ -82,11 +82,11 @@ impl Primary {
         }
         let Current { member: old, address: old_address, .. } = self.replace_by(&member, address, how);
         if let Some(listener) = self.listener.get() {
-            // Done after `current` has changed. A concurrent `Primary::listen` finds the new member there.
+            // Set after `current` has changed, so that a concurrent `Primary::listen` finds the new member.
             member.listen(Weak::clone(listener));
         }
         if self.is_closed() {
-            // `close` ran meanwhile, and has not seen the new member.
+            // `close` ran meanwhile, and may not have seen the new member.
             member.close(FAREWELL).await;
         }
         tracing::info!(from = %old_address, to = %address, "another server is the primary now");
@@ -99,12 +99,11 @@ impl Primary {
         });
         self.suspicion.changed();
         self.follow(&member);
-        // The holds are confirmed. Only the new primary can say that a lock is not held.
+        // Has the holds renewed, because only the new primary knows which of them still exist.
         self.notify(|listener| listener.reconnected(member.id()));
         true
     }
 
-    /// Asks a server whether it is a primary.
     async fn proof(&self, member: &Member, address: &Address, how: Known) -> Proof {
         let limit = match how {
             Known::Told(_) => PROVES_WITHIN,
@@ -124,7 +123,7 @@ impl Primary {
         }
     }
 
-    /// Makes a member the current primary. Returns the old one.
+    /// Returns the old primary.
     fn replace_by(&self, member: &Arc<Member>, address: &Address, how: Known) -> Current {
         let mut current = self.current.write();
         let (epoch, is_early) = match how {
@@ -136,7 +135,7 @@ impl Primary {
             let mut replicas = self.replicas.write();
             replicas.insert(current.address.clone());
             replicas.remove(address);
-            // In a replicated setup the URL may name fewer servers than there are. The count never falls.
+            // In a replicated setup, the count never falls, because the URL may name fewer servers than there are.
             let seen = current.member.acknowledgement().known();
             let least = if self.kind == TopologyKind::Replicated { seen } else { 0 };
             member.acknowledgement().knows_of(replicas.len().max(least));
@@ -153,7 +152,7 @@ impl Primary {
         std::mem::replace(&mut *current, new)
     }
 
-    /// Drops the candidate, because there is no doubt any more.
+    /// Drops the candidate. Called when there is no doubt about the current primary any more.
     pub(super) fn leave_candidate(&self) {
         if let Ok(mut asked) = self.taking.try_lock() {
             leave(asked.take());

@@ -1,4 +1,4 @@
-//! Decides when the primary is checked: every `scan_interval`, and more often in doubt.
+//! Decides when the primary is checked: every `scan_interval`, and more often while there is doubt about it.
 //!
 //! Doubt begins with a lost connection, an overdue reply, a refusal by a replica, an announcement of a sentinel, or a
 //! look (one round of queries) that finds a problem. The doubt ends after a second without any of these.
@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::Primary;
 
-/// Interval between looks while there is doubt, during the first `ACUTE`. Doubt ends when no new reason for it has come
-/// for `QUIET`.
+/// Interval between looks while there is doubt, for the first `ACUTE` of the doubt. Doubt ends when no new reason for
+/// it has come for `QUIET`.
 const OFTEN: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(1);
 
-/// After `ACUTE` in doubt, the interval is `CHRONIC`: a primary may be down for good, without a replacement.
+/// After `ACUTE` in doubt, the interval is `CHRONIC`, because the primary may be down for good, without a replacement.
 const ACUTE: Duration = Duration::from_secs(60);
 const CHRONIC: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ pub(super) trait Finder: Send + 'static {
     fn look<'a>(&'a mut self, primary: &'a Arc<Primary>, is_doubted: bool) -> BoxFuture<'a, bool>;
 }
 
-/// Looks until the topology is closed or dropped.
+/// Lets `finder` look at these intervals, until the topology is closed or dropped.
 pub(super) async fn run(primary: Weak<Primary>, mut finder: impl Finder) {
     let (mut doubted_until, mut doubted_since, mut looked) = (Instant::now(), Instant::now(), Instant::now());
     loop {

@@ -17,7 +17,6 @@ use crate::transport::{Call, FaultKind, Listener, Reply, Transport};
 /// Pause before a failed connection attempt is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Builds the listener for one server.
 type MakeListener = Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>;
 
 /// Connections to servers other than the primary.
@@ -29,7 +28,7 @@ struct Shared {
     purpose: Purpose,
     /// Builds the listener for the events of each server. `None` for servers without events.
     listener: Option<MakeListener>,
-    /// The channels of these events.
+    /// The channels on which these events are announced.
     events: &'static [&'static str],
     state: Mutex<State>,
 }
@@ -64,9 +63,9 @@ impl Witnesses {
         Self(Arc::new(Shared { connector, purpose, listener, events, state: Mutex::default() }))
     }
 
-    /// Connects to a server, unless a connection exists or is being opened.
+    /// Connects to a server, unless a connection exists, is being opened, or has failed less than [`AGAIN`] ago.
     ///
-    /// Returns `None` if there is nothing to do, or if the connections are closed.
+    /// Returns `None` if no connection was made for one of these reasons, or if the connection was dropped meanwhile.
     ///
     /// # Errors
     ///
@@ -145,7 +144,7 @@ impl Witnesses {
         }
     }
 
-    /// Closes the connection to a server. The next `keep` opens a new one.
+    /// Closes the connection to a server. The next `keep` opens a new connection.
     pub(super) fn leave(&self, address: &Address) {
         if let Some(Connection::Standing(transport)) = self.0.state.lock().known.remove(address) {
             tokio::spawn(async move { transport.close(AGAIN).await });

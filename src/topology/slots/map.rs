@@ -1,10 +1,11 @@
-//! The client's slot map, merged from the views of several servers. Each view may be stale.
+//! The client's slot map, merged from the views of several servers. A view is *stale* if an earlier view had a higher
+//! epoch.
 //!
 //! Rules for each slot:
 //!
-//! - The higher config epoch wins, because a node that takes a slot over gets a higher epoch than all nodes before. So
-//!   a frozen node that returns with its old view changes nothing. At equal epochs the map stays as it is, unless the
-//!   same node has a new address.
+//! - The higher config epoch wins, because a node that takes a slot over gets a higher epoch than all other nodes. So
+//!   the old view of a node that was frozen changes nothing. At equal epochs the map stays as it is, unless the same
+//!   node has a new address.
 //! - A `MOVED` carries no epoch. It is applied at once, because the old primary would only redirect again. The new
 //!   owner is *hearsay*: the slot keeps its epoch, and the next view of at least that epoch decides. For a moment after
 //!   the redirect, only a view of a higher epoch decides, because other servers learn of the change later
@@ -42,19 +43,18 @@ pub(crate) struct SlotMap {
 /// while a view is merged.
 const NOBODY: u16 = u16::MAX;
 
-/// The primary of some slots, and how that is known.
+/// The primary of some slots, and whether a view or only a redirect has named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owner {
     /// Id of the node. `None` if only a redirect has named it.
     id: Option<Arc<str>>,
     address: Address,
-    /// Config epoch of the view that named this owner. For hearsay, the epoch of the previous owner.
+    /// Config epoch of the node in the view that named this owner. For hearsay, the epoch of the previous owner.
     epoch: u64,
     /// True if only a redirect has named this primary.
     is_hearsay: bool,
 }
 
-/// The result of a merge or a redirect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// The slots with a new primary, in ascending order.
@@ -66,7 +66,6 @@ pub(crate) struct Changes {
 }
 
 impl Default for SlotMap {
-    /// An empty map: no slot has a primary.
     fn default() -> Self {
         let slots = usize::from(SLOTS);
         let (owner_of, moves) = (vec![NOBODY; slots].into(), vec![0; slots].into());
@@ -80,7 +79,7 @@ impl SlotMap {
         self.owner(slot).map(|owner| &owner.address)
     }
 
-    /// Returns the config epoch that decided on a slot.
+    /// Returns the config epoch of a slot's owner.
     pub(crate) fn epoch(&self, slot: u16) -> Option<u64> {
         self.owner(slot).map(|owner| owner.epoch)
     }
@@ -90,9 +89,9 @@ impl SlotMap {
         self.moves.get(usize::from(slot)).copied().unwrap_or(0)
     }
 
-    /// Sets whether hearsay resists views of the same epoch. True for a moment after a redirect, until other servers
-    /// have learned of the change. A view of a promoted replica has a higher epoch, so the map always accepts that
-    /// view.
+    /// Sets whether hearsay resists views of the same epoch. It does so for a moment after a redirect, until other
+    /// servers have learned of the change. A view of a promoted replica has a higher epoch, so the map always accepts
+    /// that view.
     pub(crate) const fn hold_hearsay(&mut self, holds: bool) {
         self.holds_hearsay = holds;
     }
@@ -154,9 +153,9 @@ impl SlotMap {
 
     /// Merges a view. Returns `None` for a view of another cluster.
     ///
-    /// A node of another cluster may have taken the address of one of ours. The view of such a node lists no node that
-    /// is known here, and its epochs mean nothing here. If another cluster has replaced all our nodes, only a new
-    /// client can follow.
+    /// A node of another cluster may have taken the address of a node of this cluster. The view of such a node lists no
+    /// node that is known here, and the epochs of that view mean nothing here. If another cluster has replaced all
+    /// nodes, only a new client can follow.
     pub(crate) fn merge(&mut self, view: &SlotView) -> Option<Changes> {
         if !self.is_kin(view) {
             return None;
@@ -195,7 +194,7 @@ impl SlotMap {
     /// them.
     pub(crate) fn patch(&mut self, slot: u16, seen: u32, to: &Address) -> Changes {
         let epoch = self.epoch(slot).unwrap_or(0);
-        // Views may know the node by another address. Their address is used, so that the member is the same.
+        // Uses the address by which views know the node, so that the node has only one member.
         let peer = self.known.iter().find(|peer| peer.is_at(to));
         let (id, address) = match peer {
             Some(peer) => (Some(Arc::clone(&peer.id)), peer.address.as_ref().unwrap_or(to)),
@@ -214,8 +213,8 @@ impl SlotMap {
         self.changes(slots, &before)
     }
 
-    /// Returns the ids of nodes that are gone by this view: nodes with slots that the view does not list, and the nodes
-    /// of [`Shards::left_over`].
+    /// Returns the ids of the nodes that are gone, according to this view: nodes with slots that the view does not
+    /// list, and the nodes of [`Shards::left_over`].
     pub(crate) fn gone_in(&self, view: &SlotView) -> HashSet<Arc<str>> {
         let listed: HashSet<_> = view.peers().iter().map(|peer| &peer.id).collect();
         let owners = self.owner_ids();
@@ -224,8 +223,8 @@ impl SlotMap {
         gone
     }
 
-    /// Treats a node as removed from the cluster. Any claim to the node's slots wins, whatever the epoch of the claim.
-    /// The node no longer counts as a replica.
+    /// Treats a node as removed from the cluster. Any view that names another node for one of these slots wins,
+    /// whatever its epoch. The removed node no longer counts as a replica.
     pub(crate) fn orphan(&mut self, id: &str) {
         self.shards.forget(id);
         for owner in self.owners.iter_mut().filter(|owner| owner.id.as_deref() == Some(id)) {

@@ -4,16 +4,15 @@
 //! replicas that do not follow the new primary yet. `CLUSTER NODES` does not show this: there, the old primary has no
 //! slots and no link to its former replicas.
 //!
-//! So nodes are counted by shard. Two nodes are in one shard if the last view lists one as a replica of the other, or
-//! an earlier view did and one of the two has no place now.
+//! So nodes are counted by shard. A node has a *place* if it has slots or follows a primary. Two nodes are in one shard
+//! if the last view lists one node as a replica of the other. They stay in one shard while one of the two has no place.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::view::{Peer, SlotView};
 
-/// Pairs of node ids: one node was a replica of the other, and one of the two has no place now. A node has no place if
-/// it has no slots and follows no primary.
+/// Pairs of node ids: one node was a replica of the other, and one of the two has no place now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shards(BTreeSet<(Arc<str>, Arc<str>)>);
 
@@ -22,16 +21,16 @@ impl Shards {
     /// nodes of the previous view.
     pub(super) fn hear(&mut self, owners: &HashSet<Arc<str>>, last: &[Arc<Peer>], view: &SlotView) {
         let replicas: HashSet<_> = follows(view.peers()).map(|(replica, _)| replica).collect();
-        // For a replica that the new view lists, only its present primary counts.
+        // For a node that the new view lists as a replica, only its present primary counts.
         let pairs = follows(last).filter(|(replica, _)| !replicas.contains(replica));
         self.0.extend(pairs.map(|(replica, primary)| (Arc::clone(replica), Arc::clone(primary))));
         let has_place = |id: &Arc<str>| owners.contains(id) || replicas.contains(id);
         self.0.retain(|(one, other)| !has_place(one) || !has_place(other));
     }
 
-    /// Returns the nodes that have no place and that this view does not list as unreachable: nodes that are back
-    /// without a place, or were removed from the cluster. Leaves out nodes with slots in this view, because such a view
-    /// is stale.
+    /// Returns the nodes of pairs that have no place and that this view does not list as unreachable: nodes that are
+    /// back without a place, or were removed from the cluster. A node with slots in this view is left out, because then
+    /// the view is stale.
     pub(super) fn left_over(&self, owners: &HashSet<Arc<str>>, view: &SlotView) -> HashSet<Arc<str>> {
         let is_there = |peer: &Peer| peer.is_away || peer.primary.is_some();
         let there = view.peers().iter().filter(|peer| is_there(peer));
@@ -40,7 +39,7 @@ impl Shards {
         ends.filter(|id| !owners.contains(*id) && !there.contains(id)).cloned().collect()
     }
 
-    /// Removes a node from its shard. The other nodes of the shard stay connected.
+    /// Removes a node from its shard. The other nodes of the shard stay in one shard.
     pub(super) fn forget(&mut self, id: &str) {
         let is_of = |(one, other): &(Arc<str>, Arc<str>)| **one == *id || **other == *id;
         let gone: Vec<_> = self.0.extract_if(.., |pair| is_of(pair)).collect();
@@ -48,11 +47,11 @@ impl Shards {
         self.0.extend(others.windows(2).map(|pair| (Arc::clone(&pair[0]), Arc::clone(&pair[1]))));
     }
 
-    /// Returns for each node the number of other nodes in its shard. Nodes that are alone are left out. `known` are
-    /// the nodes of the last view.
+    /// Returns for each node the number of other nodes in its shard. A node that is alone in its shard is left out.
+    /// `known` are the nodes of the last view.
     pub(super) fn others<'a>(&'a self, known: &'a [Arc<Peer>]) -> HashMap<&'a Arc<str>, usize> {
         let pairs = self.0.iter().map(|(one, other)| (one, other)).chain(follows(known));
-        // A union-find forest: each node points to another node of its shard, and the root to itself.
+        // A union-find forest: each node points to another node of its shard, and the root points to itself.
         let (mut numbers, mut next) = (HashMap::new(), Vec::new());
         for (one, other) in pairs {
             let [one, other] = [one, other].map(|id| {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::SLOTS;
 use crate::topology::address::{Address, digits};
 
-/// Longest reply that is accepted, in bytes. A thousand nodes with all slots scattered need a tenth of it.
+/// Longest reply that is accepted, in bytes. A thousand nodes with all slots scattered need a tenth of that.
 const LONGEST: usize = 4 << 20;
 
 /// Largest number of nodes that is accepted: a primary for each slot.
@@ -34,7 +34,7 @@ pub(crate) struct Peer {
     pub(crate) id: Arc<str>,
     /// `None` if the queried node does not know the address.
     pub(crate) address: Option<Address>,
-    /// The address under the host name that the node announces. A cluster may use it in redirects.
+    /// Host name that the node announces, with the port. A cluster may use this address in redirects.
     pub(crate) alias: Option<Address>,
     /// True if the queried node is connected to this node, or is this node.
     pub(crate) is_linked: bool,
@@ -63,7 +63,7 @@ pub(super) struct Claim {
     pub(super) ranges: Vec<(u16, u16)>,
 }
 
-/// A slot that is being moved. Only the source and the target of the move report it, each for itself.
+/// A slot that is being moved. Only the source and the target of the move report the slot, each in its own view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     pub(crate) slot: u16,
@@ -103,7 +103,7 @@ impl SlotView {
         if reading.asked != 1 {
             return Err(NoView::NoMyself);
         }
-        // This sort is short: more ranges than slots would have been an error already.
+        // This sort is short: a view with more ranges than slots was refused already.
         reading.taken.sort_unstable();
         if reading.taken.windows(2).any(|pair| pair[0].1 >= pair[1].0) {
             return Err(NoView::Overlap);
@@ -146,7 +146,6 @@ impl SlotView {
         &self.open
     }
 
-    /// Returns the highest epoch in the view.
     pub(crate) fn epoch(&self) -> u64 {
         self.peers.iter().map(|peer| peer.epoch).max().unwrap_or(0)
     }
@@ -182,7 +181,7 @@ impl Reading<'_> {
                 None => ranges.push(self.range(token)?),
             }
         }
-        // During its handshake, a node has a temporary, random id.
+        // A node in its handshake has not joined yet, and has a temporary, random id.
         if has(&["handshake"]) && ranges.is_empty() {
             return Ok(());
         }
@@ -191,7 +190,7 @@ impl Reading<'_> {
         }
         let primary = if has(&["slave", "replica"]) { self::id(primary).ok() } else { None };
         let is_linked = is_asked || link == "connected";
-        // A pong that was read late clears `fail`, but the ping after it stays unanswered.
+        // An unanswered ping counts too, because a pong that was read late clears `fail`.
         let is_silent = !is_asked && unanswered_ping != "0";
         let is_away = !has(&["noaddr"]) && (!is_linked || is_silent || has(&["fail", "fail?"]));
         let peer = Arc::new(Peer { id, address, alias, is_linked, is_away, epoch, primary });

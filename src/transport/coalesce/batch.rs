@@ -23,7 +23,7 @@ impl Core {
         let outcome = self.inner.run(together(many, &batch, self.undeclared.is_none())).await;
         match outcome {
             Ok(Reply::List(replies)) if replies.len() == batch.len() => self.answer(batch, replies).await,
-            // Refused before any of it ran. CROSSSLOT is final for this server; NOPERM may be about a single key or
+            // Refused before any step ran. CROSSSLOT is final for this server; NOPERM may be about a single key or
             // command.
             Err(fault)
                 if fault.kind == FaultKind::Refused
@@ -38,7 +38,7 @@ impl Core {
                 if let Some(undeclared) = &self.undeclared
                     && matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) =>
             {
-                // Refused before any of it ran, perhaps because it declares no keys.
+                // Refused before any step ran, perhaps because the command declares no keys.
                 if self.run_singly(batch).await > 0 && !passes(&fault) {
                     undeclared.note_needless_refusal();
                 }
@@ -55,8 +55,8 @@ impl Core {
     }
 
     /// Passes the replies of a batch's steps on to their callers. In a batch without declared keys, the server may
-    /// refuse a step because the step's key is not here or not accessible. Such a step is sent again alone, with its
-    /// keys declared. The server then runs the step, or reports where the key is.
+    /// refuse a step because the step's key is not here or not accessible. The step is then sent again alone, with its
+    /// keys declared, and the server runs it or reports where the key is.
     async fn answer(&self, batch: Vec<Queued>, replies: Vec<Reply>) {
         let mut elsewhere = Vec::new();
         for (queued, reply) in batch.into_iter().zip(replies) {
@@ -66,7 +66,7 @@ impl Core {
                     if let (Ok(_), Some(undeclared)) = (&outcome, undeclared) {
                         undeclared.worked();
                     }
-                    // Fails if the caller is gone.
+                    // This fails if the caller is gone.
                     let _ = queued.answer.send(outcome);
                 }
             }
@@ -98,13 +98,13 @@ fn passes(fault: &Fault) -> bool {
     Passing::of(&fault.message).is_some_and(|row| row.cause != Cause::Slot)
 }
 
-/// How much work one call is for the server. A short call of the reentrant lock counts as 1.
+/// Work of one call for the server. A short call of the reentrant lock counts as 1.
 pub(super) fn work(call: &Call) -> usize {
     let bytes = call.words.iter().map(|word| if let Arg::Text(text) = word { text.len() } else { 0 });
     call.script.work + bytes.sum::<usize>() / BYTES
 }
 
-/// Builds one call that runs all of `batch`. `declared`: the call declares its keys.
+/// Builds one call that runs all of `batch`. If `declared`, the call declares its keys.
 fn together(many: &'static Script, batch: &[Queued], declared: bool) -> Call {
     let keys = if declared { batch.iter().map(|queued| queued.call.keys).sum() } else { 0 };
     let all: usize = batch.iter().map(|queued| queued.call.words.len() + 3).sum();

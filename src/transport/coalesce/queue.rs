@@ -15,7 +15,7 @@ use crate::transport::script::Script;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Transport};
 
-/// Commands in flight per connection before calls queue.
+/// With this many commands in flight per connection, further calls queue.
 const WINDOW: usize = 3;
 
 /// After a command with at least this many calls, a server of a cluster gets one command at a time. Reason: calls are
@@ -23,8 +23,8 @@ const WINDOW: usize = 3;
 /// large commands.
 const CROWD: usize = 4;
 
-/// Maximum work in one command, in calls of the reentrant lock. A script blocks the server while it runs, for about 4
-/// to 10 µs a call.
+/// Maximum work in one command (see `work` in `batch.rs`). A script blocks the server while it runs, for about 4 to 10
+/// µs a call.
 const MOST: usize = 64;
 
 /// A queue with a larger capacity than this frees memory when its calls are sent.
@@ -155,7 +155,7 @@ impl Core {
 
     fn send(core: &Arc<Self>, (number, batch): (u64, Vec<Queued>)) {
         let in_flight = InFlight { core: Arc::clone(core), number };
-        // Uncounted, because each caller counts its own call as in flight.
+        // Closing need not wait for this job, because each caller waits for its own call.
         core.reaper.finish_uncounted(Box::pin(async move {
             in_flight.core.run(batch).await;
             drop(in_flight);
@@ -164,7 +164,7 @@ impl Core {
 
     /// True for a call that may share a command with others.
     pub(super) fn is_shared(&self, call: &Call) -> bool {
-        // In a cluster, a call is shared only if it is safe with undeclared keys while a slot is half moved.
+        // In a cluster, a call is shared only if it touches one key, because some of several keys may have moved.
         let is_of_one_key = call.keys == 1 && !call.script.reaches_beyond;
         self.undeclared.as_ref().is_none_or(|undeclared| is_of_one_key && undeclared.is_taken())
     }

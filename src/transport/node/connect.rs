@@ -1,4 +1,4 @@
-//! Connects to a server: from a URL and options to a [`Node`].
+//! Builds a [`Node`] from a URL and options, and connects it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -26,7 +26,6 @@ use crate::transport::endpoint::{Endpoint, Parsed};
 use distlock_wire::tls::{IS_TLS, PLAIN, Secured, accepts_without_tls, quoted};
 use distlock_wire::{Demotions, FOREIGN, Lanes, ListenerSlot, MessageLine, Place};
 
-/// Builds fred's configuration.
 fn config(endpoint: &Endpoint, parsed: &Parsed, secured: Option<&Secured>, within: Duration) -> Result<Config> {
     let server = match &parsed.place {
         Place::Unix(path) => ServerConfig::Unix { path: path.clone() },
@@ -53,11 +52,11 @@ fn config(endpoint: &Endpoint, parsed: &Parsed, secured: Option<&Secured>, withi
 }
 
 /// Capacity of each of fred's eight event channels per connection, which are allocated in full at connect. A reader
-/// needs to know that there were events, not how many.
+/// only needs to know that there were events, not how many.
 const EVENTS: usize = 16;
 
-/// The same capacity, for the connection for messages. One read of its socket brings fewer messages, so a reader that
-/// is on time gets all messages. If the reader falls behind by more than that, every waiter checks its lock
+/// The same capacity, for the connection for messages. One read of the socket brings fewer messages, so a reader that
+/// is on time gets all messages. If the reader falls behind by more messages, every waiter checks its lock
 /// ([`dispatch`]).
 const MESSAGES: usize = 512;
 
@@ -69,7 +68,7 @@ fn maker(config: Config, options: &Options) -> impl Fn(usize) -> Client {
         // If the connection breaks, fred must not send a script in flight again.
         max_command_attempts: 1,
         unresponsive: UnresponsiveConfig {
-            // Later than the command's own timeout, which tells the caller more.
+            // This limit is longer than the command's own timeout, which tells the caller more.
             max_timeout: Some(options.command_timeout * 3 / 2),
             interval: (options.command_timeout / 4).max(Duration::from_millis(10)),
         },
@@ -119,7 +118,7 @@ impl Node {
         };
         node.connect_tasks.lock().extend(node.clients().map(|client| client.connect()));
         if !lazily {
-            // After an error the node is dropped, or fred would retry forever.
+            // After an error, the node is dropped here, because fred would retry forever.
             let connected = node.connected(&parsed.place, target.is_tls(), options.connect_timeout).await;
             connected.map_err(|error| error.at(Some(&Arc::from(server))))?;
         }
@@ -127,7 +126,6 @@ impl Node {
         Ok(node)
     }
 
-    /// Waits until every connection is up.
     async fn connected(&self, place: &Place, is_tls: bool, within: Duration) -> Result<()> {
         let latest = Mutex::new(None);
         let connected = futures::future::try_join_all(self.clients().map(|client| client.wait_for_connect()));

@@ -1,4 +1,4 @@
-//! One connection for commands over fred. It is replaced if it is dead or if its server was demoted.
+//! One fred connection for commands. It is replaced if it is dead, or if its server was *demoted* (made a replica).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ pub(super) struct Connection {
     heal: Notify,
     /// Reports of demotions on all connections to this endpoint.
     demotions: Demotions,
-    /// Number of reported demotions after which this connection has been replaced. `DEMOTED` after a `READONLY`, until
-    /// the connection is replaced.
+    /// The count of reported demotions when this connection was last replaced. `DEMOTED` after a `READONLY`, until the
+    /// connection is replaced.
     followed: watch::Sender<u64>,
     /// Reason why there is no connection. `None` while there is one.
     trouble: Mutex<Option<fred::error::Error>>,
@@ -117,7 +117,7 @@ impl Connection {
     }
 
     /// Waits until this connection has been replaced after every reported demotion, so no command is sent to a demoted
-    /// server. Returns the number of demotions, or `None` if the wait takes too long.
+    /// server. Returns the number of reported demotions, or `None` if the wait takes too long.
     async fn follows(&self) -> Option<u64> {
         let has_followed = |followed: &u64| *followed == self.demotions.count();
         let at_once = *self.followed.borrow();
@@ -150,7 +150,7 @@ impl Connection {
                 |(message, trouble)| Fault { source: source(trouble), ..Fault::new(FaultKind::NotSent, message) },
             ));
         };
-        // Without a script cache, our own timer ends the command, and fred may still send it after that.
+        // Without a script cache, our own timer ends the command, and fred may still send the command after that.
         let away = if script_cache || call.script.command.is_some() { self.away() } else { None };
         let outcome = match call.script.command {
             Some(command) => self.send(command, None, &call).await,
@@ -189,7 +189,7 @@ impl Connection {
                 let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
                 Fault { source: source(trouble), ..Fault::new(kind, message) }
             }
-            // A server's own error gets no prefix: it begins with its code.
+            // A server's own error gets no prefix, because it must begin with the error code.
             FaultKind::Lost if !fault.message.starts_with("CLUSTERDOWN") => {
                 Fault { message: format!("{}: {}", self.server, fault.message), ..fault }
             }
@@ -207,8 +207,8 @@ struct Away {
 
 impl Away {
     /// Returns true if a connection was up since, even briefly. Receiver and count are both needed. The receiver is
-    /// notified before fred writes queued commands. The count also includes a reconnect that was notified just before
-    /// this value was created, within a command's timeout.
+    /// notified before fred writes queued commands. A reconnect just before this value was created is not in the
+    /// receiver, but is counted before the command times out.
     fn has_ended(&self, connection: &Connection) -> bool {
         !self.reconnects.is_empty()
             || connection.stood.load(Ordering::Acquire) != self.stood
@@ -261,7 +261,7 @@ pub(super) async fn keep_connection(
     loop {
         let may_replace = replacing.is_terminated();
         tokio::select! {
-            // If an error and a reconnect are both ready, the reconnect is handled last: the connection is back.
+            // If an error and a reconnect are both ready, the reconnect comes last, because the connection is back.
             biased;
             error = errors.recv() => match error {
                 Ok((error, _)) => {
@@ -282,7 +282,7 @@ pub(super) async fn keep_connection(
                 Err(RecvError::Closed) => return,
             },
             _ = replacing.as_mut() => {
-                // No command has used the new connection yet: commands wait for `followed`.
+                // No command has used the new connection yet, because commands wait for `followed`.
                 if *connection.followed.borrow() == DEMOTED {
                     demotions.report();
                 }

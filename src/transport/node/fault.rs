@@ -25,7 +25,7 @@ pub(super) fn source(error: Error) -> Option<Arc<dyn StdError + Send + Sync>> {
     (!may_repeat).then(|| Arc::new(error) as Arc<_>)
 }
 
-/// Replaces the server's text, which repeats the arguments of `HELLO` and with them the password.
+/// Replaces the server's text, which repeats the arguments of `HELLO`, including the password.
 const WITHOUT_HELLO: &str = "the server does not accept HELLO 3, with which fred begins each connection; connections of this crate's own do \
                              without (Builder::direct(true), or direct = true in a file)";
 
@@ -43,7 +43,6 @@ fn of_system(details: &str) -> &str {
     message.and_then(|(_, message)| message.strip_suffix("\" }")).unwrap_or(details)
 }
 
-/// Returns the meaning of a TLS error, or `None` for another error.
 pub(super) fn trouble_of_tls(error: &Error) -> Option<Meaning> {
     match error.kind() {
         ErrorKind::IO => explain(error.details()),

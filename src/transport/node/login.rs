@@ -29,7 +29,7 @@ impl CredentialProvider for Login {
         Self: 'c,
     {
         Box::pin(async move {
-            // After an error of this kind fred retries.
+            // fred retries after an error of the kind `Unknown`.
             let credentials =
                 self.provider.ask(self.within).await.map_err(|why| Error::new(ErrorKind::Unknown, why))?;
             let username = credentials.username.map(|username| word(&username.0));
@@ -38,7 +38,7 @@ impl CredentialProvider for Login {
     }
 }
 
-/// Quotes a word, if needed, for an inline command. fred sends the login that way.
+/// Quotes a word for an inline command if needed, because fred sends the login as an inline command.
 pub(super) fn word(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\') || !byte.is_ascii();
     if !text.is_empty() && text.bytes().all(plain) {

@@ -41,7 +41,7 @@ pub(super) async fn unsubscribe_from(subscriber: &Client, sharded: bool, channel
     subscriber.unsubscribe::<Vec<String>>(channels).await
 }
 
-/// Passes every message on to the listener. Does nothing else, so that it never falls behind for long.
+/// Passes every message on to the listener. This task does nothing else, so that it never falls behind for long.
 pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: ListenerSlot) {
     loop {
         match messages.recv().await {
@@ -62,8 +62,9 @@ pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: Listener
 
 /// Subscribes again to all wanted channels. Returns false if there are none.
 ///
-/// Other tasks change `wanted` meanwhile, and send commands of their own. If such a command was sent before the command
-/// here, the command here undoes it. So this function sends one more command after each change of `wanted`.
+/// Meanwhile other tasks change `wanted`, and send commands of their own. A command of this function may undo another
+/// task's command that was sent earlier. So after each command, this function checks `wanted` again, and corrects the
+/// channels that have changed.
 async fn renew_subscriptions<E, S, U>(
     wanted: &Mutex<HashSet<Bytes>>,
     subscribe: impl Fn(Vec<String>) -> S,

@@ -17,7 +17,6 @@ use super::together::Together;
 use crate::slim::slim_set;
 use crate::transport::{Fault, FaultKind};
 
-/// The connection, and the wanted channels.
 pub(super) struct Subscriptions {
     pub(super) subscriber: Client,
     pub(super) channels: Arc<Mutex<HashSet<Bytes>>>,
@@ -76,7 +75,7 @@ impl Subscriptions {
                     unsubscribe_from(&subscriber, sharded, channels.iter().map(text).collect()).await?;
                     subscriber.ping::<Value>(None).await
                 };
-                // A failure means a broken connection, and its subscriptions are gone.
+                // A failure means that the connection is broken, and with it all subscriptions are gone.
                 let _ = tokio::time::timeout(limit, done).await;
                 Ok(())
             }

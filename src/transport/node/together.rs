@@ -9,21 +9,19 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::transport::{Fault, FaultKind};
 
-/// Maximum number of commands in flight. fred keeps thousands of bytes for each.
+/// Maximum number of commands in flight. fred keeps thousands of bytes for each command.
 const UNDER_WAY: usize = 16;
 /// Maximum number of channels in one command. The server runs such a command in far less than a millisecond.
 pub(super) const MOST: usize = 128;
 
 type Outcome = Result<(), Fault>;
 
-/// The channels of one command.
 #[derive(Debug, Default)]
 struct Batch {
     channels: Mutex<Vec<Bytes>>,
     outcome: OnceCell<Outcome>,
 }
 
-/// Batches calls that each want to subscribe to, or unsubscribe from, a channel.
 #[derive(Debug)]
 pub(super) struct Together {
     /// The batch that still takes channels.
@@ -51,12 +49,13 @@ impl Together {
             // Never an error: the semaphore is never closed.
             let _turn = self.free.acquire().await;
             let channels = self.end(&batch);
-            // Boxed only now, so that a call that waits for its turn is small.
+            // Boxed only now, so that a call that waits for the semaphore is small.
             Box::pin(send(channels)).await
         };
         let outcome = batch.outcome.get_or_init(|| together).await;
         match outcome {
-            // The server refuses the whole batch if the login may not use one channel. Then each call sends its own.
+            // The server refuses the whole batch if the login may not use one of the channels. Each call then sends a
+            // command for its own channel.
             Err(fault)
                 if matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere)
                     && batch.channels.lock().len() > 1 =>

@@ -17,7 +17,7 @@ use crate::faults::{Chaos, LinkOptions};
 use crate::link::SimLink;
 use crate::random::Random;
 
-/// The connections of one client to a cluster, present and future ones. Clones share the same connections.
+/// All connections of one client to a cluster. Clones share the same connections.
 #[derive(Clone)]
 pub struct SimClusterLink(Arc<Shared>);
 
@@ -179,7 +179,6 @@ impl Transport for Connection {
     }
 }
 
-/// Virtual time and seeded random numbers.
 impl World for SimClusterLink {
     fn now(&self) -> Moment {
         self.0.cluster.nodes[0].moment()

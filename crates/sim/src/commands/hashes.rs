@@ -125,8 +125,8 @@ pub(super) fn hrandfield(store: &mut Store, words: &Words<'_>) -> Answer {
     drawn
 }
 
-/// Returns the positions of random fields among `all`. If `many` is negative, fields may repeat; otherwise each is
-/// drawn at most once.
+/// Returns the positions of random fields among `all`. If `many` is negative, fields may repeat; otherwise each field
+/// is drawn at most once.
 fn draw(random: &mut Random, all: usize, many: i64) -> Vec<usize> {
     let asked = usize::try_from(many.unsigned_abs()).unwrap_or(usize::MAX);
     if many < 0 {

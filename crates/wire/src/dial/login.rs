@@ -30,7 +30,7 @@ impl Opened {
         match self.ask(&hello).await? {
             Ok(_) => {}
             Err(error) if is_unknown(&error) => {
-                // A server before Redis 6, or a proxy. Continues with RESP2.
+                // The server is older than Redis 6, or is a proxy. The login continues with RESP2.
                 if let Some((_, password)) = login {
                     let mut auth: Vec<&[u8]> = vec![b"AUTH"];
                     auth.extend(user.map(|user| user.0.as_bytes()));

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// No pause at first, then 20 ms, doubled each time up to 2 s. Each pause is shortened at random, by a quarter at most.
+/// The next pause: none before the first attempt, then 20 ms, doubled each time up to 2 s. Each pause is shortened at
+/// random, by a quarter at most.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(u32);
 
@@ -10,9 +11,9 @@ pub(crate) struct Pauses(u32);
 const GOOD: Duration = Duration::from_secs(1);
 
 impl Pauses {
-    /// Sets the next pause after a connection that was up for `long`. If the connection was of no use, the pauses keep
-    /// growing, but only up to 320 ms. So a server that accepts connections and does nothing else is not dialled fifty
-    /// times a second, and its recovery is noticed soon.
+    /// Sets the next pause after a connection that was up for `long`. `was_of_use`: the server has answered on it.
+    /// After a short connection without an answer, the pauses keep growing, up to 320 ms. A server that only accepts
+    /// connections is thus not dialled fifty times a second, and its recovery is noticed soon.
     pub(crate) fn stood(&mut self, long: Duration, was_of_use: bool) {
         self.0 = match (long >= GOOD, was_of_use) {
             (true, _) => 0,

@@ -8,7 +8,6 @@ use crate::bounds::Garbage;
 use crate::passing::without_arguments;
 use crate::{ConnectError, ConnectFault, Fault, FaultKind, tls};
 
-/// Reason why there is no connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble {
     pub(crate) message: String,
@@ -22,9 +21,9 @@ pub(crate) struct Trouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hope {
     Some,
-    /// As `Some`. The server has not answered in time.
+    /// A retry may help. The server has not answered in time.
     Late,
-    /// A problem with certificates or TLS, or a port that is not Redis'. The setup has to be fixed.
+    /// A retry does not help: the certificates, the TLS settings or the port have to be fixed.
     None,
     /// The server has refused the login or the database.
     Refused,
@@ -35,7 +34,6 @@ impl Trouble {
         Self { message: message.into(), source: None, hope: Hope::Some, is_broken_off: false }
     }
 
-    /// Puts the server's name in front of the message.
     pub(crate) fn at(mut self, server: &str) -> Self {
         if !self.message.starts_with(server) {
             self.message = format!("{server}: {}", self.message);
@@ -48,7 +46,6 @@ impl Trouble {
         Fault { source: self.source.clone(), ..Fault::new(kind, &*self.message) }
     }
 
-    /// The error of an attempt to connect.
     pub(crate) fn into_error(self, server: &str) -> ConnectError {
         let kind = if self.hope == Hope::Refused { ConnectFault::Refused } else { ConnectFault::Unreachable };
         ConnectError { kind, message: self.message, source: self.source, server: Arc::from(server) }

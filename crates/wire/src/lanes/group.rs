@@ -1,4 +1,4 @@
-//! A group of calls on one lane: one write with a `WAIT` at its end, and the outcomes.
+//! A group of calls on one lane (see `lanes.rs`): one write with a `WAIT` at its end, and the outcomes.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
@@ -16,9 +16,9 @@ use crate::{Fault, FaultKind, Replied, Reply};
 
 /// Sends a group, and passes its outcomes on. Returns the calls whose scripts the server does not know by their hashes.
 ///
-/// `known`: scripts that the server has answered on this lane. Other scripts are sent by their source. A server that was
-/// just promoted knows no scripts and has no replicas yet. It would refuse hashes at once, but the second group could
-/// only follow after the first `WAIT` has timed out.
+/// `known`: hashes of scripts that have succeeded on this lane. Other scripts are sent by their source, because a
+/// second group after `NOSCRIPT` has to wait for the first `WAIT`. A server that was just promoted has no replicas yet,
+/// so there the first `WAIT` would time out.
 pub(super) async fn carry(
     queue: &Queue,
     connection: &Connection,
@@ -38,7 +38,7 @@ pub(super) async fn carry(
     let (mut unknown, mut waiting) = (Vec::new(), Vec::new());
     for queued in group {
         if queued.how.asking {
-            // If `ASKING` is refused, the call behind it is refused too.
+            // This answer is ignored: if `ASKING` is refused, the call behind it is refused too.
             let _ = tickets.next().await;
         }
         let outcome = tickets.next().await;
@@ -65,7 +65,7 @@ pub(super) async fn carry(
     unknown
 }
 
-/// Sends a group and its `WAIT`, as a whole.
+/// Sends a group and its `WAIT` together, or nothing.
 async fn send<'a>(
     queue: &Queue,
     connection: &'a Connection,
@@ -96,7 +96,6 @@ async fn send<'a>(
 }
 
 impl Queued {
-    /// Hash of the call's script.
     fn script(&self) -> Bytes {
         self.call.script.sha()
     }
@@ -119,7 +118,7 @@ impl Queued {
     }
 }
 
-/// Commands of a group without an answer. If dropped, the commands still run, and their answers are discarded.
+/// Unanswered commands of a group. If dropped, the commands still run, and their answers are discarded.
 struct Tickets<'a> {
     connection: &'a Connection,
     left: VecDeque<Ticket>,

@@ -19,8 +19,8 @@ use crate::{Acknowledge, Call, Demotions, Fault, FaultKind, ListenerSlot, Replie
 /// Maximum number of lanes.
 const MOST: usize = 3;
 
-/// Maximum number of calls in a group, and their approximate maximum in bytes. While a group runs, the server's other
-/// clients wait.
+/// Maximum number of calls in a group, and of their bytes, exceeded by one call at most. While a group runs, the
+/// server's other clients wait.
 const CALLS: usize = 64;
 const BYTES: usize = 64 << 10;
 
@@ -54,7 +54,7 @@ pub(super) struct Queued {
     pub(super) answer: oneshot::Sender<Result<Replied, Fault>>,
 }
 
-/// Marks a lane as busy until it is dropped.
+/// Counts a lane as busy until this value is dropped.
 struct Busy<'a>(&'a Queue);
 
 impl Drop for Busy<'_> {
@@ -72,7 +72,7 @@ impl Queue {
     /// Queues a call, and returns its number. Opens another lane if all lanes are busy.
     pub(super) fn push(self: &Arc<Self>, queued: impl FnOnce(u64) -> Queued) -> Result<u64, Fault> {
         let mut state = self.state.lock();
-        // No call is queued after the queue was cleared.
+        // `end` has cleared the queue, so no call may be queued any more.
         if state.is_ended {
             return Err(Fault::closed());
         }
@@ -85,7 +85,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// Time limit of a group whose calls must be acknowledged within this time.
+    /// Time limit of a group: the command timeout, and the time `within` which replicas must acknowledge.
     pub(super) fn limit(&self, within: Duration) -> Duration {
         self.dialer.settings.command_timeout.saturating_add(within)
     }
@@ -95,7 +95,7 @@ impl Queue {
         if self.state.lock().is_ended { Fault::closed() } else { Fault::runtime_gone() }
     }
 
-    /// Removes a call that its caller has given up. Returns false if a lane has taken it.
+    /// Removes a call that its caller has given up. Returns false if a lane has taken the call.
     pub(super) fn give_up(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         let at = state.calls.iter().position(|queued| queued.number == number);
@@ -104,7 +104,6 @@ impl Queue {
         removed.is_some()
     }
 
-    /// Ends the lanes, and returns their tasks.
     pub(super) fn end(&self) -> Vec<JoinHandle<()>> {
         let (lanes, calls) = {
             let mut state = self.state.lock();
@@ -114,7 +113,7 @@ impl Queue {
         for lane in &lanes {
             lane.abort();
         }
-        // These calls have not run. If only this server has left the topology, the client sends them to another server.
+        // These calls have not run, so the client may send them to another server.
         for queued in calls {
             let fault = Fault::new(FaultKind::NotSent, "the connections to this server have ended");
             // Fails if the caller is gone.
@@ -191,7 +190,7 @@ async fn keep(queue: Arc<Queue>) {
             }
         }
     };
-    // One task for both: a reply is read and passed on in one poll.
+    // Both run in one task, so that a reply is read and passed on in one poll.
     tokio::select! {
         biased;
         () = driving => {}

@@ -15,7 +15,7 @@ pub(in crate::messages) type Done = oneshot::Sender<Result<(), Fault>>;
 pub(crate) enum Change {
     Subscribe(Bytes, Done),
     Unsubscribe(Bytes, Done),
-    /// The subscription has ended, so nothing is sent.
+    /// The server has ended the subscription, so nothing is sent.
     Forget(Bytes),
 }
 
@@ -57,7 +57,8 @@ impl Channels {
     }
 
     /// Passes the answer to a subscription on to the callers that wait for it. Returns false if the subscription is
-    /// refused and no caller waits. Earlier callers still want the channel: they, or the next connection, try again.
+    /// refused and no caller waits. The channel then stays wanted for the callers that subscribed before, and the next
+    /// connection tries again.
     pub(super) fn subscribed(&mut self, channel: &Bytes, outcome: &Result<(), Fault>) -> bool {
         if let Err(Fault { message: error, .. }) = outcome {
             if !self.waiting.contains_key(channel) {
@@ -72,7 +73,6 @@ impl Channels {
         true
     }
 
-    /// Releases memory that many subscriptions have used.
     pub(super) fn slim(&mut self) {
         slim_set(&mut self.wanted);
         slim(&mut self.waiting);

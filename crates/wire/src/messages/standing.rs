@@ -16,7 +16,7 @@ use crate::slim::slim;
 use crate::standstill::limit_over;
 use crate::{Fault, FaultKind, ListenerSlot};
 
-/// Capacity that is kept when there is nothing to do: expected answers, and bytes to write.
+/// Capacity that is kept when no request is in flight: in requests, and in bytes to write.
 const FEW: usize = 64;
 const BYTES_KEPT: usize = 16 << 10;
 
@@ -26,9 +26,9 @@ pub(super) struct Standing {
     out: Vec<u8>,
     /// Requests without an answer, in the order of their answers.
     requests: VecDeque<Request>,
-    /// Number of expected answers to subscribing, per channel.
+    /// Number of unanswered subscribe requests, per channel.
     subscribing: HashMap<Bytes, usize>,
-    /// Ends when the reply to the `PING` is overdue. Each answer before that reply restarts the timer.
+    /// Timer of an unanswered `PING`. Each answer to another request restarts the timer.
     pub(super) overdue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Time limit of `overdue`.
     timeout: Duration,
@@ -42,7 +42,7 @@ impl Standing {
         Self { opened, kind, out, requests, subscribing, overdue: None, timeout, is_renewing: false }
     }
 
-    /// Subscribes to all wanted channels, on a connection that replaces another one.
+    /// Subscribes to all wanted channels again, after a reconnect.
     pub(super) fn renew(&mut self, channels: &Channels) {
         self.is_renewing = true;
         for channel in &channels.wanted {
@@ -88,7 +88,7 @@ impl Standing {
         Ok(self.opened.writer.is_behind())
     }
 
-    /// Handles everything that was received. Returns `None` if the server has sent something odd.
+    /// Handles everything that was received. Returns `None` if the server has sent something unexpected.
     pub(super) fn read_all(&mut self, channels: &mut Channels, listener: &ListenerSlot) -> Option<()> {
         let answered = channels.answered;
         while let Some(Incoming::Reply(answer) | Incoming::Push(answer)) = self.opened.input.next().ok()? {
@@ -109,14 +109,14 @@ impl Standing {
             }
         }
         if self.overdue.is_some() && channels.answered > answered {
-            // The server is at work: many subscriptions take time.
+            // The server still answers, but many subscriptions take time.
             self.overdue = Some(Box::pin(limit_over(self.timeout)));
         }
         Some(())
     }
 
-    /// Returns the channel of a subscription that the server has ended by itself, as it does when it loses the slot. If
-    /// the next expected answer is to an unsubscribe from that channel, this push counts as that answer.
+    /// Returns the channel of a subscription that the server has ended by itself, for example because its slot was
+    /// moved. If the oldest request is an unsubscribe from that channel, the push is the answer to that request.
     fn ended(&self, answer: &Answer, channels: &mut Channels) -> Option<Bytes> {
         let (kind, channel, _) = named(answer)?;
         let is_asked = matches!(self.requests.front(), Some(Request::Unsubscribe(asked, _)) if asked == channel);
@@ -139,7 +139,7 @@ impl Standing {
         let outcome = answer.map(drop).map_err(|error| Fault::new(FaultKind::Refused, error));
         channels.answered += 1;
         match request {
-            // An error is an answer too: the login may not use `PING`.
+            // An error is an answer too: the user may lack the permission for `PING`.
             Request::Ping => self.overdue = None,
             Request::Subscribe(channel) => {
                 let pending = self.subscribing.remove(&channel).unwrap_or(1) - 1;

@@ -66,7 +66,7 @@ impl Files {
         }
     }
 
-    /// Returns the current content. The files are few and small, so reading them costs little next to a handshake.
+    /// Returns the current content.
     pub(super) fn load(&self) -> Result<Loaded, String> {
         let authorities =
             self.tls.ca_file.as_deref().map(|file| read(file, "authorities that are trusted")).transpose()?;
@@ -93,7 +93,7 @@ impl Files {
             (Some(text), Some(file), _) => {
                 let mut roots = RootCertStore::empty();
                 let mut odd = None;
-                // An unusable certificate among others does no harm, as with the platform's authorities.
+                // An unusable certificate among others does no harm.
                 for certificate in certificates(text, file)? {
                     odd = roots.add(certificate).err().or(odd);
                 }

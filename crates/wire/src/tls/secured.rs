@@ -53,14 +53,14 @@ impl Secured {
     }
 }
 
-/// Returns the crypto provider that the program has installed for all users of rustls, or else the built-in one. rustls
-/// must not choose by itself. It panics if several providers are in the build, perhaps because of another crate.
+/// Returns the crypto provider that the program has installed for all users of rustls, or else the built-in one. The
+/// choice is not left to rustls, which panics if other crates have added further providers to the build.
 fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(built_in::default_provider()))
 }
 
-/// Reads the files whenever rustls verifies the server or needs our certificate. Certificates are verified by rustls'
-/// own verifier.
+/// Reads the files whenever rustls verifies the server or needs the client's certificate. Certificates are verified by
+/// rustls' own verifier.
 #[derive(Debug)]
 struct Checks(Files);
 
@@ -73,7 +73,7 @@ impl ServerCertVerifier for Checks {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // This also checks our own certificate, because `resolve` below cannot report errors.
+        // `load` also checks the client's certificate, because `resolve` below cannot report errors.
         let loaded = self.0.load().map_err(|why| told(&why))?;
         loaded.trusted.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now).map_err(|error| {
             match error {
@@ -118,7 +118,8 @@ impl ResolvesClientCert for Checks {
     }
 }
 
-/// Our own text, which survives a library's error formatting.
+/// A text of this crate inside an error of rustls. Its `Debug` prints the text unescaped, so that `tls::explain` finds
+/// it.
 struct Told(String);
 
 impl fmt::Display for Told {
@@ -145,7 +146,7 @@ fn wrong(error: &CertificateError, name: &ServerName<'_>, authorities: &str) -> 
         days => format!("{days} days"),
     };
     match error {
-        // An impostor with the name of a trusted authority fails by its signature.
+        // If an impostor uses the name of a trusted authority, the signature is wrong.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             format!("{UNTRUSTED}: trusted are {authorities}")
         }

@@ -12,7 +12,8 @@ use crate::error::{Deadlock, Error};
 use crate::world::Moment;
 
 impl Attempt {
-    /// Schedules a check of a fair lock if this attempt may have passed the lock on to a queue head that must confirm.
+    /// This attempt may have passed a fair lock on to the head of its queue, which must confirm in time. If so,
+    /// schedules a check of the lock.
     pub(super) fn check_if_passed_on(&self, busy: &Busy) {
         let (engine, protocol) = (&self.target.engine, self.protocol());
         if let Some(grace) = protocol.queue().map(|queue| queue.lease_of(MUST_CONFIRM))
@@ -33,8 +34,7 @@ impl Attempt {
             }
             Answer::Busy(busy) if waits && release::waits_in_redis(protocol) => {
                 let mark = Undo::mark(&self.target);
-                // A shutdown removes the marks that exist when it begins. A later mark is removed here, by the drop of
-                // `mark`.
+                // A shutdown removes only the marks that it finds. A later mark is removed here, by the drop of `mark`.
                 self.target.engine.check_open()?;
                 Ok(Tried::Marked(busy, mark))
             }
@@ -56,7 +56,7 @@ impl Attempt {
         }
     }
 
-    /// Registers the owner's place in the queue, so that the beat confirms the entry.
+    /// Registers the owner's queue entry, so that each beat (`engine/queue.rs`) refreshes it.
     pub(super) fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let undo = Undo::new(&self.target, false);
@@ -66,7 +66,7 @@ impl Attempt {
         if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
             engine.queues.check_in(self.protocol(), engine.now(), ttl);
         }
-        // A shutdown undoes the entries that exist when it begins. A later entry is undone here, by the drop of `undo`.
+        // A shutdown undoes only the entries that it finds. A later entry is undone here, by the drop of `undo`.
         engine.check_open()?;
         Ok(InQueue { entry, undo })
     }
@@ -75,7 +75,7 @@ impl Attempt {
     pub(super) fn read_loss(&self, answer: &Answer, before: &Before) -> Result<Tried, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         match (answer, before.last) {
-            // Another client released that hold. Guards may rely on other holds of the owner.
+            // Another client released the newest hold. The owner's other holds may still exist.
             (Answer::Gone, Some(earlier)) => {
                 engine.lose_holds(hold, &[earlier]);
             }
@@ -90,7 +90,8 @@ impl Attempt {
         let engine = &self.target.engine;
         let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
         let grant = self.target.granted(self.lease, sent, until, self.doubted);
-        // A shutdown ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
+        // A shutdown ends only the holds that it finds in the table. A later hold is released here, by the drop of
+        // `grant`.
         engine.check_open()?;
         if grant.until().is_none() {
             // The grant arrived after the end of its lease. This drop releases the hold.

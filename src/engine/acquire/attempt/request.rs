@@ -1,4 +1,4 @@
-//! How a request makes its attempts: the hold it asks for, its admission, and its time limit.
+//! How a request makes its attempts: which hold to acquire, admission, and the time limit.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ impl Request {
         self.target_of(hold, self.number)
     }
 
-    /// [`Self::target`] for a given owner and a hold of this number.
+    /// A target in the table of holds ([`Target::reserve`]), for the hold with this number.
     pub(in crate::engine::acquire) fn target_of(&self, hold: Arc<Hold>, number: u64) -> Arc<Target> {
-        // Other acquires may wait as this owner. A nonce that begins with `!` makes the waiter confirm a grant by a
-        // command, so that the server counts each hold.
+        // Other acquires may wait as this owner, and the server must count each hold. So the nonce begins with `!`: the
+        // waiter then confirms a grant by a command (`lua/fair/queue.lua`).
         let nonce = match self.engine.hold_id(&self.owner, number) {
             HoldId::Listed(id) => Bytes::from([b"!", &id[..]].concat()),
             _ => Bytes::new(),
@@ -37,9 +37,9 @@ impl Request {
         Target::reserve(&self.engine, hold, number, nonce)
     }
 
-    /// Waits until a first attempt may be made ([`super::admission`]). If the server is silent, this wait ends after
-    /// one command timeout. The attempt is then made without admission, and fails. If the server is only slow, the
-    /// attempt keeps its place in the crowd.
+    /// Waits until a first attempt may be made (`acquire/admission.rs`). If the server is silent, returns None after
+    /// one command timeout: the attempt is made without admission, and fails. If the server is only slow, the attempt
+    /// keeps its place among the name's attempts.
     pub(in crate::engine::acquire) async fn admitted(&self) -> Result<Option<Admitted>, Failed> {
         let (engine, name) = (&self.engine, self.protocol.name());
         let mut is_first = true;
@@ -57,7 +57,7 @@ impl Request {
         Ok(admitted)
     }
 
-    /// Makes one attempt. It is completed even if the caller is dropped.
+    /// Makes one attempt, which is completed even if the caller is dropped.
     pub(in crate::engine::acquire) fn attempt(
         &self,
         target: &Arc<Target>,
@@ -85,12 +85,11 @@ impl Request {
 
     /// Waits for an attempt until shortly after the end of the wait, or for a command timeout if the wait is zero.
     ///
-    /// An attempt that is cut off continues in the background, and is undone. If the server answers other commands and
-    /// another holder was seen, the acquire ends as a wait that ran out. Otherwise, and after a single attempt (a wait
-    /// of zero), the acquire fails.
+    /// An attempt that is cut off continues in the background, and is undone. A single attempt (a wait of zero) then
+    /// fails. For a wait, `Attempts::note_failure` decides whether the acquire fails or the wait ran out.
     pub(in crate::engine::acquire) async fn bounded(&self, attempt: Finished<Attempted>) -> Result<Tried, Failed> {
-        // Without a limit, the transport's command timeout ends the attempt. The same goes for a single attempt of a
-        // fresh owner, which queues behind no other command of that owner.
+        // The transport's command timeout ends the attempt if the wait has no limit. It also ends a single attempt of a
+        // fresh owner, which no earlier command of the owner delays.
         if self.deadline.left().is_none() || (self.deadline.is_once() && self.fresh) {
             return attempt.await.outcome;
         }

@@ -16,7 +16,7 @@ fn left(turns: &Turns, ms: u64) -> Option<u128> {
 
 #[test]
 fn way_waits_for_one_release_per_other_receiver() {
-    // The process's own message arrives before or after the reply.
+    // `early`: the message of the process's own release arrives before the reply.
     for early in [true, false] {
         let mut turns = Turns::default();
         turns.release_begins(true, at(0));
@@ -59,7 +59,7 @@ fn unused_ways_become_rare() {
         turns.acquired(at(round * 20 + 10));
     }
     assert!((7..=7 + 20_000 / 640).contains(&ways), "{ways} of 1000");
-    // Until another process's message arrives.
+    // After a message from another process, each release starts a way again.
     assert!(!turns.released(given(1, false), false, at(30_000)));
     assert!(turns.heard(None, at(30_001)));
     assert!(!turns.released(given(1, false), false, at(30_002)));

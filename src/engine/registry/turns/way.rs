@@ -1,4 +1,4 @@
-//! A way: the pause in which this process yields to others, and the result that the next way uses.
+//! A way: the pause in which this process yields to others, and the result that the next way uses. Terms: `turns.rs`.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::world::Moment;
 /// The result of the last finished way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Learnt {
-    /// Number of turns that the others took.
+    /// Number of turns that other processes took.
     pub(super) turns: u64,
-    /// Number of receivers besides this process.
+    /// Number of other clients that received the release's message.
     pub(super) receivers: u64,
     /// Time of the next trial.
     pub(super) trial: Moment,
@@ -18,8 +18,8 @@ pub(super) struct Learnt {
 }
 
 impl Learnt {
-    /// Number of turns to wait for after a release with this number of other receivers. New receivers count as
-    /// competitors.
+    /// Number of turns to wait for after a release with this number of other receivers. Receivers that are new since
+    /// the last way count as competitors.
     pub(super) fn expected(&self, receivers: u64, now: Moment) -> u64 {
         if now >= self.trial { receivers } else { self.turns + receivers.saturating_sub(self.receivers) }
     }
@@ -27,13 +27,12 @@ impl Learnt {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// The message count including the message of this process's own release.
+    /// The message count (`Turns::heard`) once the message of this process's own release has arrived.
     pub(super) own: u64,
     /// The message count after all expected turns; `u64::MAX` if messages do not count turns.
     pub(super) until: u64,
-    /// The message count after the number of turns that were taken in the last way.
+    /// The message count once other processes have taken as many turns as in the last way.
     pub(super) known: u64,
-    /// Number of other receivers.
     pub(super) receivers: u64,
     /// True if this way waits for all receivers.
     pub(super) is_trial: bool,
@@ -56,8 +55,8 @@ impl Way {
         self.until != u64::MAX
     }
 
-    /// The longest silence after this number of messages. Doubled while fewer turns were taken than in the last way: a
-    /// process whose turn is missing may itself be yielding.
+    /// For how long this process waits for the next message. Doubled while fewer turns were taken than in the last way,
+    /// because a process that has not taken its turn yet may itself be yielding. `heard`: the message count.
     pub(super) fn length_after(&self, heard: u64) -> Duration {
         if heard < self.known { 2 * self.length } else { self.length }
     }

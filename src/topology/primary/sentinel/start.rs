@@ -1,4 +1,4 @@
-//! Connects through sentinels: queries them for the primary, until the named server reports that it is a primary.
+//! Connects through sentinels, once the server that they name reports that it is a primary.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::transport::Listener;
 use crate::transport::connector::{Connector, Purpose};
 use crate::world::World;
 
-/// Time that the other sentinels have to answer once one has.
+/// Time that the other sentinels have to answer once one sentinel has answered.
 const OTHERS_WITHIN: Duration = Duration::from_millis(100);
 
 impl Primary {
-    /// Connects to the primary that these sentinels know by this name.
+    /// Connects to the primary that the sentinels of the URL know by `name`.
     ///
     /// # Errors
     ///
@@ -84,12 +84,13 @@ impl Primary {
     }
 }
 
-/// Asks all sentinels of the URL. Returns the report with the highest epoch among the first answers.
+/// Asks all sentinels of the URL. Returns the report with the highest epoch that arrives within [`OTHERS_WITHIN`] after
+/// the first report.
 async fn told(settings: &Settings, sentinels: &Witnesses, name: &Arc<str>) -> Result<Told> {
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
         let (sentinels, seed, name, send) = (sentinels.clone(), seed.clone(), Arc::clone(name), send.clone());
-        // The full time, because there may be no other sentinel.
+        // Each sentinel has the full time, because there may be no other sentinel.
         let limit = settings.connect_timeout;
         tokio::spawn(async move {
             let outcome = match sentinels.connect(&seed).await {
@@ -103,7 +104,7 @@ async fn told(settings: &Settings, sentinels: &Witnesses, name: &Arc<str>) -> Re
     }
     drop(send);
     let (mut best, mut reason): (Option<Told>, Reason) = (None, Reason::default());
-    // Slightly before the caller's own time limit, because the caller's error has no reason.
+    // This limit is slightly shorter than the caller's, because the error after the caller's limit has no reason.
     let mut until = Instant::now() + settings.connect_timeout + SAYS_WHY / 2;
     loop {
         match tokio::time::timeout_at(until, answers.recv()).await {
@@ -169,7 +170,6 @@ async fn proven(connector: &dyn Connector, address: Address, limit: Duration) ->
     reply.map(|reply| Role::of(&reply)).map_err(|why| role_not_reported(&address, &why))
 }
 
-/// Error for a sentinel that does not name the primary.
 fn refused(address: &Address, name: &str, why: &str) -> Error {
     if why.contains("No such master") {
         return Error::config(format!("the sentinel {address} looks after no primary by the name {name:?}"));

@@ -1,4 +1,4 @@
-//! Queries of sentinels, and their replies.
+//! Queries to sentinels, and the sentinels' replies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn told(reply: &Reply) -> Option<Told> {
     let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
     let epoch = number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0);
     // During a failover, the leading sentinel names the old primary with the new epoch, until all replicas follow the
-    // new primary. The epoch is lowered here. Otherwise the new primary would not be accepted at the same epoch.
+    // new primary. The epoch is lowered here, so that the new primary is accepted at the new epoch.
     let is_replacing = has(&["failover_in_progress"]);
     Some(Told {
         address: address_in(&fields)?,
@@ -64,8 +64,8 @@ fn told(reply: &Reply) -> Option<Told> {
     })
 }
 
-/// Asks a sentinel for the replicas of this primary. `None` if the sentinel names another primary. The sentinel names
-/// the primary before and after the list, because the list may lack a replica that is promoted in between.
+/// Asks a sentinel for the replicas of this primary. `None` if the sentinel names another primary. The sentinel is
+/// asked for the primary before and after the list, because a list from a failover may lack the promoted replica.
 pub(super) async fn replicas_of(
     primary: &Address,
     sentinel: &dyn Transport,
