@@ -68,8 +68,8 @@ impl Acquire {
         self
     }
 
-    /// Acquires as this owner. If the owner holds the lock already, it re-enters. Defaults to the owner of the
-    /// enclosing [`Owner::scope`], else to a fresh one.
+    /// Acquires as this owner. If the owner holds the lock already, the acquire is a re-entry. Defaults to the owner of
+    /// the enclosing [`Owner::scope`], else to a fresh owner.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self

@@ -74,9 +74,9 @@ impl Client {
     /// | sentinels | two to the primary, two to each sentinel | one script |
     /// | replicated | two to the primary, one to each server | one script |
     ///
-    /// ¹ Before that, two to each server of the URL, which are closed again.
+    /// ¹ Before that, two connections to each server of the URL, which are closed again.
     ///
-    /// If replicas must acknowledge, one more command (`WAIT`) for each primary.
+    /// If replicas must acknowledge, each primary also gets a `WAIT`.
     ///
     /// # Cancel safety
     ///
@@ -84,9 +84,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// - [`Error::Config`]: the URL or an option cannot work, or no tokio runtime is running. A `redis-cluster://` URL
-    ///   names a server without a cluster. A `redis-sentinel://` URL names a server that is no sentinel, or a name that
-    ///   the sentinels do not know.
+    /// - [`Error::Config`]: the URL or an option cannot work, or no tokio runtime is running. Also if a
+    ///   `redis-cluster://` URL names a server without a cluster, or a `redis-sentinel://` URL names a server that is
+    ///   no sentinel, or an unknown primary.
     /// - [`Error::Connection`], [`Error::Timeout`]: no server of the URL can be reached, or none is a primary.
     /// - [`Error::Server`]: the server refuses the login, or the command that lists the other servers.
     /// - [`Error::Unsupported`]: replicas must acknowledge, but the server does not support `WAIT`.
@@ -147,7 +147,7 @@ impl Client {
     ///
     /// # Cost
     ///
-    /// One connection to each seed, which is closed again, and one to each primary.
+    /// One connection to each seed, which is closed afterwards, and one to each primary.
     ///
     /// # Cancel safety
     ///
@@ -203,7 +203,7 @@ impl Client {
         &self.0.engine().options
     }
 
-    /// Returns this client's id: a uuid of version 8, with which the texts of its owners begin.
+    /// Returns this client's id, a UUID of version 8. The text of every owner of this client begins with the id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.0.engine().id
@@ -227,8 +227,8 @@ impl Client {
         }
     }
 
-    /// Renews every lock without an explicit lease now. The scheduler does the same each time a third of the watchdog's
-    /// lease has passed.
+    /// Renews at once every lock without an explicit lease. The scheduler does the same each time a third of the
+    /// watchdog's lease has passed.
     ///
     /// # Cost
     ///
@@ -257,8 +257,8 @@ impl Client {
     /// 1. New and waiting acquires fail at once with [`Error::Closed`]. An acquire whose command is in flight ends
     ///    with the reply, or after one [`command_timeout`](crate::Options::command_timeout).
     /// 2. Users have the time `within` to release their guards. Meanwhile guards are renewed and can be extended, and
-    ///    the state of locks can be read. A [downgrade](crate::Guard::downgrade) counts as an acquire. This step ends
-    ///    early once no guard is held.
+    ///    the state of locks can be read. A [downgrade](crate::Guard::downgrade) fails like a new acquire. This step
+    ///    ends early once no guard is held.
     /// 3. Locks that are still held are released, and their guards report [`Error::Closed`]. Renewals stop.
     /// 4. Releases and clean-ups in flight have the rest of `within`, or one
     ///    [`command_timeout`](crate::Options::command_timeout) if that is longer. Then connections and tasks end.
@@ -332,7 +332,7 @@ pub struct Stats {
     pub holds: usize,
     /// Waiting acquires.
     pub waiting: usize,
-    /// Names that tasks of this client wait for, are subscribed to, or may hand over to each other.
+    /// Names of locks that tasks of this client wait for or may hand over, or whose messages the client receives.
     pub names: usize,
     /// Commands and clean-ups in flight.
     pub under_way: usize,

@@ -229,7 +229,7 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
         Box::pin(async move { Ok(self.hold_count(owner).await? > 0) })
     }
 
-    /// Frees the lock, whoever holds it, and wakes a waiter. `false` if the lock was free.
+    /// Frees the lock, whoever holds it, and wakes a waiter. Returns `false` if the lock was free.
     ///
     /// A holder of this client learns of the loss at once. A holder of another client learns of it at its next
     /// renewal (within a third of the watchdog) or, with an explicit lease, at the end of the lease at the latest.
@@ -259,14 +259,14 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// ```
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>>;
 
-    /// Releases one hold of `owner` that another process acquired, or that [`Guard::into_owner`] left without a guard.
-    /// Redisson's `unlockAsync(threadId)`. A hold left by `into_owner` is released first.
+    /// Releases one hold of `owner` that another process acquired, or that [`Guard::into_owner`] left without a guard,
+    /// like Redisson's `unlockAsync(threadId)`. A hold left by `into_owner` is released first.
     ///
     /// # Cost
     ///
-    /// One round trip, one command. Two commands if the owner has several holds, or was given to its acquire. In these
-    /// cases sometimes one more (`TIME`), as for [`Guard::unlock`]. If each hold of the owner still has a guard, the
-    /// release takes half a second longer.
+    /// One round trip, one command. Two commands if the owner has several holds, or was given to its acquire. In both
+    /// cases, one more command (`TIME`) may be needed, as for [`Guard::unlock`]. If each hold of the owner still has a
+    /// guard, the release takes half a second longer.
     ///
     /// # Cancel safety
     ///

@@ -54,8 +54,8 @@ if count then
   end
   local left = redis.call('pttl', KEYS[1])
   if counted and queueing == '2' then
-    -- ARGV 2 replaces the first lease. If ARGV 2 is shorter, it does so only once, because a late copy must not shorten
-    -- a lease that was promised since. So the command is noted, even if it shortens nothing now.
+    -- ARGV 2 replaces the first lease. A shorter lease does so only once, because a late copy must not shorten a lease
+    -- that was promised since. So the command is noted (`cut_once`), even if it shortens nothing now.
     local sets = left < tonumber(ARGV[2])
     if tonumber(ARGV[2]) < tonumber(first_lease) then
       local noted = holds.cut_once(KEYS[1], owner, count, ids, hold, 0)
@@ -78,8 +78,8 @@ if earlier ~= '' then return -3 end
 
 local first, at = redis.call('lindex', KEYS[2], 0), nil
 if first or not free or queueing == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14], ARGV[15]) end
--- If this owner is the head, no waiter ahead needs to be removed. But the head may be the same owner's waiter in
--- another process, for another lock with this queue. This is not checked if ARGV 7 is 2.
+-- If this owner is the head, no waiter ahead needs to be removed. Unless ARGV 7 is 2, the head is checked: it may be
+-- the same owner's waiter for another lock with this queue.
 if first and (first ~= owner or queueing ~= '2' and queue.ours(owner) and not queue.registered(KEYS, owner)) then
   at = queue.time()
   first = queue.head(KEYS, at, wait, publish)
@@ -114,7 +114,7 @@ if queueing == '2' then
   end
   if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
 elseif queueing == '1' then
-  -- After the last moment the script does not join the queue, because nobody may be waiting in this place.
+  -- After the last moment the script does not join the queue, because the caller may have stopped waiting.
   local last = tonumber(ARGV[5])
   if last > 0 and at > last then return {-7, at} end
   -- If another process already waits as this owner, that waiter's place and registration stay. The registration is read

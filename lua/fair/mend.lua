@@ -26,7 +26,7 @@ local function load_mend()
       queued[owner] = true
       if second then
         -- If the deadline of a waiter of Java was lost, the waiter queues again, so it is in the list twice. The second
-        -- entry is removed: after the waiter's death, each refresh would set its deadline again.
+        -- entry is removed. Otherwise each refresh after the waiter's death would set its deadline again.
         redis.call('lrem', keys[2], -1, owner)
         due, set = was, is
       elseif queue.ours(owner) and not known[owner] and due and queue.life(due, at, wait) <= 0 then

@@ -48,7 +48,7 @@ end
 
 -- The fast path: sets the deadlines of the waiters in `places`. Returns the set of those in the queue; nil = all are.
 local function set_own(key, places)
-  -- As text, because converting the number for each waiter would cost more than all else here.
+  -- The deadline is text, because converting a number for each waiter would cost more than all else here.
   local due, set = string.format('%.17g', stamped(at + wait, at)), 0
   for i = 1, #places, 2 do places[i] = due end
   for i = 1, #places, 200 do

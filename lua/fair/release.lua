@@ -40,7 +40,7 @@ end
 if not found[1] then
   load_holds()
   local holder = holds.somebody(KEYS[1])
-  -- If nobody holds the lock, its lease has ended, or this is a repeat. Perhaps nobody has served the head. Errors are
+  -- Without a holder, the lease has ended or this is a repeat, and perhaps no script has served the head. Errors are
   -- ignored, because the lock is free even if the queue cannot be served.
   if not holder and first() then pcall(pass_on) end
   return holder

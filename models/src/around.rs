@@ -16,7 +16,7 @@ pub(crate) mod hash {
     use std::collections::hash_map::DefaultHasher;
     use std::hash::BuildHasherDefault;
 
-    /// Unseeded, so that all runs of a model are equal.
+    /// The hash has no random seed, so that all runs of a model are equal.
     pub(crate) type ReadyHash = BuildHasherDefault<DefaultHasher>;
 }
 
@@ -70,7 +70,8 @@ pub(crate) mod runtime {
 
         pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-        /// An awaited job runs as a thread at once. A job that sleeps first runs when the model calls `run_sleepers`.
+        /// Runs jobs. An awaited job runs as a thread at once. A job that begins with a sleep runs when the model calls
+        /// `run_sleepers`.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Reaper(Arc<Jobs>);
 
@@ -201,7 +202,7 @@ pub(crate) mod topology {
             None
         }
 
-        /// Time does not pass. The linger is 0, so an idle subscription ends at once.
+        /// Time does not pass. The linger (the time for which an idle subscription stays) is 0.
         pub(crate) fn now(&self) -> Moment {
             Moment(1)
         }

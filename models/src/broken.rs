@@ -9,12 +9,12 @@ use crate::sync::Mutex;
 
 /// The flaw of a table.
 pub(crate) trait Flaw {
-    /// Opening a guard and registering its hold are two steps.
+    /// True: a guard is opened and its hold is registered in two steps.
     const TWO_STEPS: bool = false;
-    /// The end of a reservation checks that the hold is unused, and removes the hold in a second step. Upstream had
-    /// this bug: an unlock removed a hold that another thread's acquire had just filled (Redisson #6651).
+    /// True: the end of a reservation first checks that the hold is unused, and then removes the hold in a second step.
+    /// Redisson had this bug: an unlock removed a hold that another thread's acquire had just filled (Redisson #6651).
     const TWO_LOOKS: bool = false;
-    /// A release removes the hold even if an acquire that uses the hold is in flight.
+    /// True: a release removes the hold even if an acquire that uses the hold is in flight.
     const NO_RESERVE: bool = false;
 }
 
@@ -116,10 +116,10 @@ impl<F: Flaw> Holds for Broken<F> {
     }
 }
 
-/// The real table, but a renewal applies every answer to the present hold, even a stale answer.
+/// The real table, but a renewal applies every answer to the present hold, even an answer about an earlier hold.
 pub(crate) struct Stale(Real);
 
-/// The real table, but an attempt's reservation ends with its caller, before the attempt is done.
+/// The real table, but an attempt's reservation of its hold ends when the caller gives up, before the attempt is done.
 pub(crate) struct LetGo(Real);
 
 macro_rules! as_the_real_one {

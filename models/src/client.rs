@@ -10,15 +10,15 @@ type Hash = std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHas
 
 pub(crate) const KEY: Key = 7;
 
-/// All commands are sent and answered at `NOW`, long before their leases end at `UNTIL`.
+/// Time of all commands and answers, long before their leases end at `UNTIL`.
 const NOW: u64 = 1;
 const UNTIL: u64 = 100;
 
 pub(crate) struct Hold {
     book: Mutex<Book>,
-    /// Sequences the commands that change the count, as in the engine.
+    /// As in the engine: held during a command that changes the count, so that these commands run one after the other.
     order: Mutex<()>,
-    /// Set by a broken table, which cannot close the book itself.
+    /// Set by a broken table, which cannot close the book (the hold's record of its guards) itself.
     pub(crate) closed: Mutex<bool>,
 }
 
@@ -43,11 +43,11 @@ pub(crate) trait Holds {
     fn released(&self, hold: &Arc<Hold>);
     fn watched(&self) -> Vec<Arc<Hold>>;
     fn len(&self) -> usize;
-    /// Applies the answer "not held" to a hold.
+    /// Applies the answer "not held" to a hold. The answer is about tenure number `tenure` (`ledger.rs`).
     fn refuted(book: &mut Book, tenure: u32) {
         book.refuted(tenure);
     }
-    /// Whether an attempt keeps its hold in the table while it is in flight.
+    /// True if an attempt keeps its hold in the table while it is in flight.
     const RESERVES: bool = true;
 }
 
@@ -99,7 +99,7 @@ impl<T: Holds> World<T> {
         Arc::new(Self { table: T::new(), server: Mutex::new(0) })
     }
 
-    /// Repeats `acquire::attempt`, for a given owner, until it succeeds.
+    /// Runs `acquire::attempt` under this client's owner until it succeeds.
     pub(crate) fn acquire(&self) -> Guard {
         loop {
             let hold = self.table.reserve(Hold::new());
@@ -115,7 +115,7 @@ impl<T: Holds> World<T> {
         }
     }
 
-    /// Acquires with a hold whose first attempt was late and was undone.
+    /// Acquires with this hold, whose first attempt was late and was undone.
     pub(crate) fn acquire_with(&self, hold: &Arc<Hold>) -> Guard {
         match self.attempt(hold, false) {
             Some(level) => Guard { hold: Arc::clone(hold), level },
@@ -123,14 +123,15 @@ impl<T: Holds> World<T> {
         }
     }
 
-    /// Runs `acquire::attempt` for an owner that no other task knows. The table has no entry before it succeeds.
+    /// Runs `acquire::attempt` under an owner that no other task knows. The table has no entry before the attempt
+    /// succeeds.
     pub(crate) fn acquire_fresh(&self) -> Guard {
         let hold = Hold::new();
         let level = self.attempt(&hold, false).unwrap();
         Guard { hold, level }
     }
 
-    /// `let_go`: the caller is gone, so its reservation ends before the attempt is done.
+    /// `let_go`: the caller has given up, so its reservation ends before the attempt is done.
     fn attempt(&self, hold: &Arc<Hold>, let_go: bool) -> Option<u32> {
         let _order = hold.order.lock();
         let before = {
@@ -143,8 +144,8 @@ impl<T: Holds> World<T> {
         if let_go {
             self.table.unreserve(hold);
         }
-        // Plays the script, which sets the new count. After [`Self::steal`] the owner cannot re-enter, and its hold is
-        // lost.
+        // Plays the script, which returns the new count. After [`Self::steal`] the owner cannot re-enter, and its hold
+        // is lost.
         {
             let mut server = self.server.lock();
             if before > 0 && *server == 0 {
@@ -157,7 +158,7 @@ impl<T: Holds> World<T> {
         Some(self.table.open(hold, |book| book.open(NOW, 0, None, NOW, UNTIL)))
     }
 
-    /// Starts another acquire of the same owner, up to the reservation.
+    /// Starts another acquire of the same owner: only its first step, which reserves the hold.
     pub(crate) fn come(&self) -> Arc<Hold> {
         self.table.reserve(Hold::new())
     }
@@ -197,7 +198,8 @@ impl<T: Holds> World<T> {
 
     fn freed(&self, hold: &Arc<Hold>) {
         if !hold.book().is_idle() {
-            // The server has freed the lock, so other guards of this hold are lost. This release does their clean-up.
+            // The server has freed the lock, so the other guards of this hold are lost. This release also cleans up for
+            // them.
             hold.book().finish(End::Gone);
         }
         self.table.released(hold);
@@ -254,7 +256,7 @@ impl<T: Holds> World<T> {
 
     fn lose(&self, hold: &Arc<Hold>) {
         if hold.book().finish(End::Gone) {
-            // In the engine, a job waits for the order and then calls this. Here the caller already has the order.
+            // In the engine, a job locks `order` and then calls this. Here the caller has locked it already.
             self.table.released(hold);
         }
     }

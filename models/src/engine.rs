@@ -50,7 +50,7 @@ pub(crate) mod hold {
         }
     }
 
-    /// A guard's share in a hold. Dropping it releases the share.
+    /// A guard's share in a hold. Dropping the share releases it.
     #[derive(Debug)]
     pub(crate) struct Grant(pub(crate) Arc<Hold>);
 

@@ -1,6 +1,6 @@
 //! The registry, from its own source, in every order of events. One waiter has the turn, and the turn is never lost.
-//! Each event reaches the waiter that must check the lock next. A hold that is handed over is used or released. In the
-//! end nothing is left.
+//! Each event reaches the waiter that must look at the lock next. A hold that is handed over is used or released. In
+//! the end nothing is left.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ fn hold_handed_to_cancelled_waiter_reaches_next_waiter() {
     explore(2, || one_goes_away(2, 2));
 }
 
-/// An idle subscription ends just when another waiter begins to listen.
+/// An idle subscription ends just when a waiter of another task begins to listen.
 fn ended_while_needed(names: [&str; 2]) {
     let client = Client::new(0);
     let [first, second] = names.map(name);
@@ -128,8 +128,8 @@ fn message_reaches_every_name_of_its_channel() {
     });
 }
 
-/// Other clients are notified of the release. The next acquire here yields to them, and stops yielding if no other
-/// client acquires.
+/// Other clients get the message of the release. The next acquire of this client yields to them. It stops yielding if
+/// no other client acquires.
 #[test]
 fn acquire_completes_after_yielding_to_other_clients() {
     explore(2, || {

@@ -26,12 +26,12 @@ const NOW: Moment = Moment(1);
 struct State {
     held: bool,
     subscribed: bool,
-    /// A subscription began while another one existed.
+    /// True if a subscription began while another one existed.
     begun_twice: bool,
-    /// A subscription ended after a second one had begun, so the second subscriber gets no messages.
+    /// True if a subscription ended after a second one had begun. The second subscriber then gets no messages.
     cut_off: bool,
     refuses: bool,
-    /// The number of other clients that are notified of every release.
+    /// The number of other clients that get the message of every release.
     others: u32,
 }
 
@@ -44,21 +44,21 @@ impl Server {
         !std::mem::replace(&mut self.0.lock().held, true)
     }
 
-    /// Frees the lock. Returns whether this client gets a message, and the total number of notified clients.
+    /// Frees the lock. Returns whether this client gets a message, and the total number of clients that get it.
     fn free(&self) -> (bool, u32) {
         let mut state = self.0.lock();
         assert!(std::mem::replace(&mut state.held, false), "released what nobody held");
         (state.subscribed, u32::from(state.subscribed) + state.others)
     }
 
-    /// Sets how many other clients are notified of every release.
+    /// Sets the number of other clients that get the message of every release.
     pub(crate) fn tells(&self, others: u32) {
         self.0.lock().others = others;
     }
 
     pub(crate) fn subscribe(&self) -> Result<(), &'static str> {
         let mut state = self.0.lock();
-        // The subscription exists even if the call fails: the failure may be a lost reply.
+        // The subscription exists even if the call fails, because its reply may be lost.
         state.begun_twice = std::mem::replace(&mut state.subscribed, true);
         if state.refuses { Err("refused") } else { Ok(()) }
     }
@@ -74,7 +74,7 @@ impl Server {
         self.0.lock().cut_off
     }
 
-    /// Loses the replies to subscribe commands from now on.
+    /// From now on, the replies to subscribe commands are lost.
     pub(crate) fn refuse(&self) {
         self.0.lock().refuses = true;
     }
@@ -103,7 +103,7 @@ pub(crate) fn name(text: &str) -> Arc<LockName> {
 }
 
 impl Client {
-    /// `handoffs`: how often in a row the client hands a lock over to its own waiters.
+    /// `handoffs`: the number of times in a row that the client hands the lock over to its own waiters.
     pub(crate) fn new(handoffs: u32) -> Arc<Self> {
         let (server, reaper) = (Arc::new(Server::default()), Reaper::default());
         let options = Options {

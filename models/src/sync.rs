@@ -1,4 +1,4 @@
-//! The primitives with which the crate's shared tables lock and wait, on loom and with the same signatures.
+//! The locks and waits that the crate's shared tables use, on loom and with the same signatures.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -32,7 +32,7 @@ impl<T> std::fmt::Debug for Mutex<T> {
     }
 }
 
-/// tokio's `Notify` for one waiter. A notification is kept until a task waits.
+/// Like tokio's `Notify`, for one waiter. A notification is kept until a task waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Notify(Mutex<Notice>);
 
@@ -78,10 +78,10 @@ impl Future for Notified<'_> {
     }
 }
 
-/// Returns at once; loom decides when other threads run.
+/// Does not sleep, because loom decides when other threads run.
 pub(crate) async fn sleep(_: Duration) {}
 
-/// Returns the output of `work`. A finite limit ends when other threads had a chance to run and `work` is still
+/// Returns the output of `work`. A finite limit is over when other threads had a chance to run and `work` is still
 /// pending.
 pub(crate) async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, ()> {
     if limit == Duration::MAX {

@@ -9,14 +9,14 @@ use crate::broken::{Broken, LetGo, NoReserve, Sound, Stale, TwoLooks, TwoSteps};
 use crate::client::{Holds, Real, World};
 use crate::ledger::Entry as _;
 
-/// Runs a model in every order of its threads' steps with at most `preemptions` preemptions.
+/// Runs a model in every order of its threads' steps that has at most `preemptions` preemptions.
 pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// Asserts that a model of something broken fails, with these words.
+/// Asserts that this broken model fails, with these words.
 pub(crate) fn finds_out(words: &str, model: impl Fn() + Sync + Send + 'static) {
     let outcome = catch_unwind(AssertUnwindSafe(|| explore(3, model)));
     let panic = outcome.expect_err("the model does not see what is broken");
@@ -57,7 +57,7 @@ fn model_detects_reservation_released_too_early() {
     finds_out("held, but", two_tasks_of_an_owner::<LetGo>);
 }
 
-/// Another task of the same owner waits for the first hold's end. Meanwhile the first task acquires again.
+/// A second task of the owner waits until the first hold has ended. Meanwhile the first task acquires again.
 fn in_turns<T: Holds + Send + Sync + 'static>() {
     let world = World::<T>::new();
     let guard = world.acquire();
@@ -140,7 +140,7 @@ fn model_detects_release_that_removes_hold_of_pending_attempt() {
 /// must not apply to the second.
 fn again_and_again<T: Holds + Send + Sync + 'static>() {
     let world = World::<T>::new();
-    // Another acquire of the same owner waits all the time, so the hold stays in the table.
+    // A second acquire of the same owner is in flight all the time, so the hold stays in the table.
     let waiting = world.come();
     let guard = world.acquire();
     let watchdog = {
@@ -193,7 +193,7 @@ fn cancelled_acquire_does_not_remove_hold_of_same_owner() {
 
 #[test]
 fn model_detects_registration_in_two_steps() {
-    // Without a flaw the second implementation is sound, so the flaw causes the failure below.
+    // Without a flaw the second implementation passes, so only the flaw causes the failures below.
     explore(3, || beside_one_who_gives_up::<Broken<Sound>>(true));
     finds_out("held, but not registered", || beside_one_who_gives_up::<Broken<TwoSteps>>(false));
 }
@@ -244,7 +244,7 @@ fn ended_hold_stays_ended_and_leaves_table() {
             })
         };
         let seen_lost = !world.is_held(&guard);
-        // The owner re-enters its hold, or gets a new hold if the first has ended.
+        // The owner re-enters its hold. If the hold has ended, the owner gets a new one.
         let again = world.acquire();
         assert!(!(seen_lost && world.is_held(&guard)), "revived");
         world.release(again);

@@ -236,9 +236,7 @@ pub(crate) struct Grant {
     pub(crate) hold: Arc<Hold>,
     /// The guard's line (`Level`) in the book.
     pub(crate) level: u32,
-    /// When this guard acquired its share.
     pub(crate) since: Moment,
-    /// The fencing token, if the lock is fenced.
     pub(crate) token: Option<u64>,
     armed: bool,
 }

@@ -35,7 +35,6 @@ use crate::topology::{MemberId, Placement};
 pub(crate) use plan::Which;
 pub(crate) use settle::at_positions;
 
-/// Result of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Round {
     pub(crate) renewed: usize,
@@ -117,7 +116,7 @@ struct Rounds {
     /// Start of the next regular round.
     regular: Instant,
     has_failed: bool,
-    /// Start of a round that repeats a failed one for moved slots. May be earlier than `due`.
+    /// Start of a round that repeats a failed round for moved slots. May be earlier than `due`.
     retry: Option<Instant>,
     is_busy: bool,
     is_kicked: bool,

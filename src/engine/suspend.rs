@@ -2,8 +2,7 @@
 //! timers (`Instant`) stops. So every timer fires late by the length of the suspend.
 //!
 //! One task per client compares the two clocks once a second. If the clocks have diverged, the task wakes all guards
-//! and waiters, which read the clock of deadlines again. Without this task, each of perhaps a hundred thousand guards
-//! would have to wake once a second.
+//! and waiters, which read the clock of deadlines again.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

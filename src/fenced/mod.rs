@@ -36,8 +36,8 @@
 //!   `FLUSHALL`, an eviction, or Redisson's `delete()`. A promoted replica may have an older counter. Redisson's multi
 //!   lock sets an expiry on the counter of a fenced member; the next acquire by a client of this crate removes that
 //!   expiry, if the counter still exists.
-//! - A reentrant or spin lock of the same name excludes the fenced lock, but does not count its sections. One owner
-//!   cannot hold both.
+//! - A reentrant or spin lock of the same name excludes the fenced lock, but its sections do not advance the counter.
+//!   One owner cannot hold both.
 //! - Tokens go up to 2^53 − 1.
 //! - [`RedLock`](crate::RedLock) has no tokens; [its page](mod@crate::redlock) explains why.
 //!

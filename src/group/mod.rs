@@ -83,7 +83,7 @@ pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadlin
     deadline.finds_silent(GRACE, |at| locks.iter().filter(|lock| is_silent(lock, at)).count() > most).await
 }
 
-/// The error if an answer about these locks did not arrive in time. The error says what is missing.
+/// The error that says why an answer about these locks did not arrive in time.
 pub(crate) fn missing(locks: &[Arc<dyn DistLock>]) -> Error {
     let each = parts(locks).into_iter().map(|part| part.client.engine().topology.missing(part.protocol.name()));
     let mut known = each.filter(|error| !matches!(error, Error::Timeout { .. }));

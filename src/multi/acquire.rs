@@ -266,7 +266,6 @@ impl Acquiring<'_> {
         self.asker.past.extend(back.keys());
         let all: Vec<_> = back.into_values().map(Guard::unlocking).collect();
         if !all.is_empty() {
-            // A release that takes longer continues in the background.
             let _ = tokio::time::timeout(self.deadline.at_most(HOLD), futures::future::join_all(all)).await;
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! 1. All members are requested at the same time. Simple members (reentrant, spin) of one client at one server, or in
 //!    one slot of a cluster, are acquired by one script, all or none. More than 250 simple members need several
-//!    scripts, which are sent one after another in the order of the keys. So no script blocks the server for long.
+//!    scripts, which are sent one after another in the order of the keys.
 //! 2. All callers use the same order of the members, by key, however they list the locks. If some members are busy, the
 //!    members before the first busy one in this order stay held, and the rest are released. So two callers with
 //!    reversed lists never wait for each other.

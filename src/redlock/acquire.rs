@@ -6,12 +6,12 @@
 //!    can acquire the lock.
 //! 4. Wait at one server where another owner holds the lock, and check all servers from time to time (`look`). Once
 //!    that server grants the lock, or most other servers look free, go to 1.
-//! 5. If so many servers failed or did not answer that the rest is no majority, pause and go to 1, until the time for
-//!    retries (`Patience`) is used up.
+//! 5. If so many servers failed or did not answer that the rest is no majority, skip 3 and 4: pause, then go to 1,
+//!    until the time for retries (`Patience`) is used up.
 //!
 //! A server that still owes an answer to an earlier vote is not asked again until it has answered (`LateVotes`). Unless
-//! the user gave an owner, each vote uses a fresh one. With the same owner, a grant left over from an earlier vote
-//! would look like a hold of that owner.
+//! the user gave an owner, each vote uses a fresh one. With the same owner, a server with a grant left over from an
+//! earlier vote would grant the next vote as a re-entry.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -29,7 +29,8 @@ use crate::guard::{Guard, Held};
 use crate::owner::Owner;
 use crate::runtime::standstill::within;
 
-/// The longest back-off after the first split vote, and the longest after any split vote.
+/// Limit of the random back-off after the first split vote (see `wait_for_turn`). It doubles with each split vote, up
+/// to the second value.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
 
 /// How the wait at a busy server has ended.
@@ -79,8 +80,8 @@ impl RedLock {
         };
         let mut first = None;
         let mut owner = self.next_owner(&attempts.request);
-        // False if a release of the last vote's grants has failed or is late. A server may still have such a grant, and
-        // a vote under a fresh owner would count that server as busy.
+        // False if a release of the last vote's grants has failed or is late. The server may then still have this
+        // acquire's grant, and look busy to the next vote, which has a fresh owner.
         let mut is_clean = true;
         loop {
             let mut votes = self.vote(&attempts.request, &owner, first.take(), &mut attempts.late).await?;
@@ -149,23 +150,24 @@ impl RedLock {
             *owner = self.next_owner(request);
         }
         if votes.busy.is_empty() && !votes.are_away(*most_away) {
-            // Every busy server refused the wait. Servers that have not answered yet get time, because they may decide
-            // the next vote.
+            // Every busy server refused the wait. The pause gives the other servers time to answer, because they may
+            // decide the next vote.
             let pause = pause(&**deadline.world(), PAUSES, *refusals);
             *refusals += 1;
             late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
         } else {
             *refusals = 0;
         }
-        // A wait in which no server answers ends after `most`. So if the wait took more than twice that time, a server
-        // has answered.
+        // A wait at a server that does not answer fails after `most`. So if this took more than twice that time, a
+        // server has answered.
         if deadline.elapsed().saturating_sub(began) > *most * 2 {
             patience.answered();
         }
         Ok(Turn::Next(first))
     }
 
-    /// Pauses because too many servers failed. Returns an error if the time for retries or the wait is used up.
+    /// Pauses because too many servers failed. Returns the error if it cannot be retried, or if the time for retries or
+    /// the caller's wait is used up.
     async fn pause_for_servers(&self, attempts: &mut Attempts, granted: usize, why: Option<Error>) -> Result<()> {
         let Attempts { request, late, looks, patience, .. } = attempts;
         let deadline = &request.deadline;
@@ -182,9 +184,9 @@ impl RedLock {
         if deadline.is_over() { Err(error) } else { Ok(()) }
     }
 
-    /// The result when the wait has run out: `Ok(None)`, or `NoQuorum` if too few servers answered lately to know
-    /// whether others hold the lock. `unknown`: Some if neither the last vote nor a later look found the lock busy. It
-    /// has the number of grants of that vote, and the error of one of its failed servers.
+    /// The result when the wait has run out: `NoQuorum` if `unknown` is Some, or too many servers are silent; else
+    /// `Ok(None)`. `unknown`: Some if neither the last vote nor a later look found the lock busy. It has the number of
+    /// grants of that vote, and the error of one of its failed servers.
     async fn ran_out(&self, deadline: &Deadline, unknown: Option<(usize, Option<Error>)>) -> Result<Option<Guard>> {
         if let Some((granted, why)) = unknown {
             return Err(self.no_quorum(granted, why));
@@ -243,8 +245,8 @@ impl RedLock {
                 Wait::Refused(at, error) => {
                     tracing::debug!(lock.name = %self.name, node = at, %error, "a server refused the wait");
                     refused.push(at);
-                    // A look may have moved the wait to a server that is not in `busy`. The refusal of such a server is
-                    // not counted: the vote has counted the server already, or still waits for its answer.
+                    // A look may have moved the wait to a server that is not in `busy`. Its refusal is not counted,
+                    // unless it is a `Config` error: the vote has the server's answer already, or still waits for it.
                     let before = votes.busy.len();
                     votes.busy.retain(|other| *other != at);
                     if votes.busy.len() < before || matches!(error, Error::Config { .. }) {
@@ -261,9 +263,8 @@ impl RedLock {
     ///
     /// The acquire waits at one server only, so that all waiters form one queue there, and only the head of that queue
     /// asks the other servers. If every server woke every waiter at a release, all waiters would ask all servers at
-    /// once, and split the vote. All waiters choose by the same rule: a server held by a majority holder (an owner
-    /// found on most servers, see `look`), normally the first such server. Before the first look, they choose the first
-    /// busy server.
+    /// once, and split the vote. All waiters choose by the same rule: the first busy server; after a look that found a
+    /// majority holder (an owner on most servers, see `look`), a server of that holder, normally the first.
     async fn wait(
         &self,
         busy: &[usize],

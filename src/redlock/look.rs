@@ -112,7 +112,6 @@ impl Seen {
         holders().filter(|(_, holder)| most(holder)).map(|(node, _)| node).collect()
     }
 
-    /// Returns the number of servers with a holder.
     fn taken(&self) -> usize {
         self.each.iter().filter(|(_, holders)| !holders.is_empty()).count()
     }

@@ -31,11 +31,9 @@ pub(super) struct Asked<'a> {
     /// The longest time that a failing attempt may take. An attempt that takes longer is waiting while another owner
     /// holds the segment.
     quiet: Duration,
-    /// The state of each segment.
     said: Vec<Said>,
 }
 
-/// State of one segment.
 #[derive(Clone, Default)]
 struct Said {
     last: Option<Result<()>>,

@@ -3,8 +3,8 @@
 use crate::error::{Deadlock, Error, Result};
 
 /// Returns true for an error that every other segment would return too. `NotReentrant` is such an error only if the
-/// acquire refuses re-entry. A plain lock returns it for each segment that the owner holds, while another segment may
-/// be free.
+/// acquire refuses re-entry. A plain lock returns this error for each segment that the owner holds, while another
+/// segment may be free.
 pub(super) const fn applies_to_all_segments(error: &Error, not_reentrant: bool) -> bool {
     match error {
         Error::Config { .. } | Error::Closed => true,
@@ -13,14 +13,13 @@ pub(super) const fn applies_to_all_segments(error: &Error, not_reentrant: bool) 
     }
 }
 
-/// Outcomes of the segments that were not acquired.
 #[derive(Default)]
 pub(super) struct Tally {
     /// True if another owner holds a segment.
     busy: bool,
     /// A temporary error of a segment.
     pub(super) passing: Option<Error>,
-    /// A lasting error of a segment: its key must be repaired, or the requesting owner must release it.
+    /// A lasting error: the segment's key must be repaired, or the requesting owner must release the segment.
     bad: Option<Error>,
     /// True if re-entry is refused.
     not_reentrant: bool,

@@ -8,8 +8,8 @@
 //!
 //! A script that leaves its owner with the lock always writes, even if the lease stays the same. Reason: `WAIT` counts
 //! the replicas that have the last write of its own connection. From Redis 7.2 on, a `WAIT` after a script that wrote
-//! nothing counted even a frozen replica (100 of 100 tries). A replica that has the write also has all earlier writes
-//! of any client, because the replication stream is ordered.
+//! nothing counted even a frozen replica. A replica that has the write also has all earlier writes of any client,
+//! because the replication stream is ordered.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -134,7 +134,6 @@ impl Acknowledgement {
         self.told.load(Ordering::Relaxed)
     }
 
-    /// True if a call of this script needs acknowledgement.
     pub(super) fn concerns(&self, script: &Script, now: Moment) -> bool {
         script.gains.is_some()
             && match self.rule.acks {

@@ -41,11 +41,11 @@ use crate::world::Moment;
 use channels::Subscribed;
 pub(super) use gate::Gate;
 
-/// For this long after a redirect, views of the same epoch do not overrule the redirect, because other servers learn of
-/// the change later.
+/// For this long after a redirect, a view (`slots/view.rs`) of the same epoch does not overrule the redirect, because
+/// other servers learn of the change later.
 const NEWS_TAKES: Duration = Duration::from_secs(1);
 
-/// Time after which a node that views do not list any more is treated as gone (see `State::prepare`).
+/// A node is treated as gone once all views have reported it as gone for this long (see `State::prepare`).
 const GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// A member without slots is kept for this long after the last `ASK` redirect to it.
@@ -81,10 +81,10 @@ struct State {
     members: BTreeMap<Address, Arc<Member>>,
     /// When a redirect last changed the map.
     redirected: Option<Moment>,
-    /// Members with a broken connection, until all connections of the member are back. Another server may be about to
-    /// take over the member's slots.
+    /// Members with a broken connection, until all connections of the member are back. Another server may take over
+    /// their slots, so the map is queried more often.
     away: BTreeSet<MemberId>,
-    /// Ids of nodes that all views since that moment report as gone ([`SlotMap::gone_in`]).
+    /// Ids of nodes that all views report as gone ([`SlotMap::gone_in`]), and since when.
     gone: BTreeMap<Arc<str>, Moment>,
 }
 
@@ -115,8 +115,8 @@ impl Cluster {
         self.state.read().members.values().cloned().collect()
     }
 
-    /// Returns the members that have slots. No name lives on a guest: a guest may run the commands of a hold or a
-    /// waiter, but these belong to the member that has the slot.
+    /// Returns the members that have slots. No name lives on a guest. A guest may run a command of a hold or waiter,
+    /// but the hold or waiter belongs to the member that has the slot.
     pub(super) fn members(&self) -> Vec<MemberId> {
         let state = self.state.read();
         let addresses = state.slots.addresses();
@@ -175,7 +175,7 @@ impl Cluster {
                 self.enter(&mut state, to.clone(), member);
             }
             if !changes.is_empty() {
-                // The member of a promoted replica must know the number of replicas before the first command.
+                // A promoted replica's member must know the number of its own replicas before its first command.
                 state.update_replica_counts();
             }
             state.forget(&changes)
@@ -259,8 +259,7 @@ impl Cluster {
         self.suspicion.raise();
     }
 
-    /// Tells subscriptions, waiting commands and the listener that slots have moved. Closes `left`, the members that
-    /// have lost their last slot.
+    /// Tells subscriptions, waiting commands and the listener that slots have moved. Closes the members in `left`.
     fn changed(&self, (changes, left): (Changes, Vec<Arc<Member>>)) {
         let world = self.nobody.transport().world();
         for member in left {
@@ -277,7 +276,7 @@ impl Cluster {
         tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
         self.strays.resubscribe(changes.slots.iter().copied());
         self.suspicion.changed();
-        // Has the holds renewed, because only the new primary knows which of them still exist.
+        // The listener renews the holds in these slots, because only the new primary knows which of them still exist.
         self.notify(|listener| listener.slots_moved(&changes.slots));
     }
 
@@ -293,8 +292,8 @@ impl Cluster {
 }
 
 impl State {
-    /// Returns the member of a slot, and the placement of the slot's names. If no primary is known, `Err` has the
-    /// placement.
+    /// Returns the member of a slot, and the placement of the slot's names. If no member is known, returns `Err` with a
+    /// placement without a member.
     fn at(&self, slot: u16) -> std::result::Result<(&Arc<Member>, Placement), Placement> {
         let generation = usize::try_from(self.slots.generation(slot)).unwrap_or(usize::MAX);
         let member = self.slots.primary(slot).and_then(|address| self.members.get(address));
@@ -304,12 +303,12 @@ impl State {
         }
     }
 
-    /// Prepares the map for a view at this moment: sets whether hearsay (see `slots/map.rs`) resists the view, and
-    /// forgets nodes that have left.
+    /// Prepares the map for a view that arrives at `now`: sets whether hearsay (see `slots/map.rs`) resists the view,
+    /// and forgets nodes that have left.
     ///
-    /// If no view has listed a node with slots for [`GONE_AFTER`], the node was removed from the cluster, and other
-    /// nodes may claim its slots. If no view has listed an unreachable node as unreachable for that long, the node does
-    /// not return to its shard. A stale view lacks only the newest nodes.
+    /// A node with slots that no view has listed for [`GONE_AFTER`] was removed from the cluster: other nodes may claim
+    /// its slots. An unreachable node leaves its shard if for that long no view has listed it as unreachable, as a
+    /// replica or with slots. A stale view lacks only the newest nodes.
     fn prepare(&mut self, view: &SlotView, now: Moment) {
         self.slots.hold_hearsay(self.redirected.is_some_and(|at| now < at + NEWS_TAKES));
         if !self.slots.is_kin(view) {

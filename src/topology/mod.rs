@@ -91,7 +91,8 @@ impl Placement {
 #[derive(Clone, Debug)]
 enum Rule {
     Single,
-    /// For tests with several servers. A name's server is the last digit of the name, plus this number of moves.
+    /// For tests with several servers. A name's server is the last digit of the name plus the number of moves (this
+    /// field), modulo the number of servers.
     #[cfg(test)]
     LastDigit(Arc<std::sync::atomic::AtomicUsize>),
 }

@@ -24,8 +24,8 @@ use queue::{Core, Queued};
 mod batch;
 mod queue;
 
-/// After this time in the queue, a call stops counting the commands sent before it as in flight. Reason: a command that
-/// its own caller polls stays in flight until that caller polls again, which may never happen.
+/// Once a call has queued for this long, the commands that were sent before it no longer count as in flight. Reason: a
+/// command that its own caller polls stays in flight until that caller polls again, which may never happen.
 const STALL: Duration = Duration::from_millis(10);
 
 type Outcome = Result<Reply, Fault>;

@@ -1,5 +1,5 @@
-//! Connects to the servers of a topology. [`Dial`] uses the same options for all servers. A simulation has its own
-//! [`Connector`].
+//! Connects to the servers of a topology. [`Dial`] adapts one set of options to each connection's purpose. A simulation
+//! has its own [`Connector`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,14 +18,14 @@ use crate::error::Result;
 pub enum Purpose {
     /// To find out which servers exist. The connection is returned once it is up.
     Seed,
-    /// For commands and messages of the names that live on the server. The connection is returned at once, and comes up
-    /// in the background.
+    /// For commands and messages of locks whose names live on the server. The connection is returned at once, and comes
+    /// up in the background.
     Names {
         /// True for sharded channels: each channel belongs to one slot.
         sharded: bool,
     },
     /// For commands that are each sent behind an `ASKING`. The connection is returned at once, as for `Names`. Commands
-    /// arrive in the order in which they are sent.
+    /// must arrive in the order in which they are sent.
     Asking,
     /// For occasional queries about the server. The connection is returned once it is up.
     Watch,
@@ -42,7 +42,7 @@ pub trait Connector: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// [`Purpose::Seed`], [`Purpose::Watch`] and [`Purpose::Sentinel`] fail if the server cannot be reached. The other
-    /// purposes fail only if the server can never be reached.
+    /// purposes fail only if no retry can help, as with an invalid address.
     fn connect(&self, address: &str, purpose: Purpose) -> BoxFuture<'static, Result<Arc<dyn Transport>>>;
 }
 
@@ -91,7 +91,7 @@ impl Connector for Dial {
         options.script_cache &= purpose != Purpose::Asking;
         let lazily = is_of_names || purpose == Purpose::Asking;
         let sharded = purpose == Purpose::Names { sharded: true };
-        // Connections of our own are cheaper, and need no command that sentinels lack.
+        // Connections without fred are cheaper, and send no command that sentinels lack.
         let direct = self.direct || matches!(purpose, Purpose::Watch | Purpose::Sentinel);
         Box::pin(async move {
             if purpose == Purpose::Watch
@@ -119,7 +119,7 @@ pub(crate) async fn connect(
     }
     #[cfg(feature = "fred")]
     return Ok(Arc::new(super::node::Node::connect(endpoint, options, lazily, sharded).await?));
-    // Without fred, every endpoint has a target.
+    // Not reached: without the feature `fred`, every endpoint has a target.
     #[cfg(not(feature = "fred"))]
     Err(crate::config::not_built_in())
 }

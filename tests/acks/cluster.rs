@@ -1,4 +1,4 @@
-//! Acknowledgement in a cluster, whose map lists replicas. Redisson's rule is the default there.
+//! Acknowledgement in a cluster, whose slot map lists replicas. Redisson's rule is the default there.
 
 use bed::connections;
 use distlock::{Acks, Client, Error, Flavour};
@@ -6,7 +6,7 @@ use distlock_support::{Admin, Cluster, ClusterOptions, Node};
 
 use crate::{FLAVOURS, end, granted, had, ms, over, secs};
 
-/// A name with a hash tag, so that all keys of a flavour are on one primary.
+/// The hash tag puts all keys of a flavour on one primary.
 const NAME: &str = "{a}";
 
 async fn cluster() -> Cluster {
@@ -41,7 +41,7 @@ async fn refused(client: &Client, flavour: Flavour) {
     bed::idle(client).await;
 }
 
-/// The default, as in Redisson: one replica, if any replica is connected.
+/// The default is Redisson's rule: one replica must acknowledge, if any replica is connected.
 #[tokio::test]
 async fn one_connected_replica_must_acknowledge_by_default() {
     let cluster = cluster().await;
@@ -58,7 +58,7 @@ async fn one_connected_replica_must_acknowledge_by_default() {
     for flavour in FLAVOURS {
         refused(&client, flavour).await;
     }
-    // No replica is connected: acquires succeed, and the client does not send a WAIT each time.
+    // No replica is connected. Acquires succeed, and the client does not send a WAIT for each of them.
     cluster.kill(node).await;
     connected(primary, 0).await;
     client.lock(Flavour::Reentrant, NAME).lock().await.unwrap().unlock().await.unwrap();
@@ -80,7 +80,7 @@ async fn one_connected_replica_must_acknowledge_by_default() {
     end(client).await;
 }
 
-/// A failed replica in the map counts, because it may be promoted after its return.
+/// `All` counts a failed replica in the map, because this replica may be promoted after its return.
 #[tokio::test]
 async fn acks_all_counts_every_replica_of_the_map() {
     let cluster = cluster().await;
@@ -144,7 +144,8 @@ async fn acks_all_counts_old_primary_until_back_or_forgotten() {
     end(least).await;
 }
 
-/// Tries without pause, from before a promotion until the new primary has refused often. No attempt may succeed.
+/// Tries without pause, from before a promotion until the new primary has refused several times. No attempt may
+/// succeed.
 async fn never_granted(all: &Client) {
     let mut refused = 0;
     let refusals = async || {
@@ -154,7 +155,7 @@ async fn never_granted(all: &Client) {
                     assert_eq!(wanted, 2, "{flavour}");
                     refused += 1;
                 }
-                // There is no primary yet, or the machine paused.
+                // There is no primary yet, or the machine was suspended.
                 Err(error) if refused == 0 || error.is_retryable() => {}
                 outcome => panic!("{flavour}, after {refused} refusals: {outcome:?}"),
             }

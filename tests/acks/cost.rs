@@ -1,4 +1,4 @@
-//! The cost of acknowledgement, by the server's own counters.
+//! The cost of acknowledgement, as the server counts it.
 
 use distlock::{Acks, Flavour};
 use futures::future::join_all;
@@ -33,7 +33,7 @@ async fn group_has_one_wait_and_releases_and_queries_have_none() {
     drop(guards);
     end(strict).await;
     for acks in [Acks::Off, Acks::Redisson] {
-        // Over `redis://`, Redisson's rule requires no replica.
+        // Over `redis://`, Redisson's rule requires no acknowledgement.
         let off = client(&servers, acks).await;
         admin.reset_stats().await;
         for flavour in FLAVOURS {
@@ -79,7 +79,7 @@ async fn releases_queries_and_busy_tries_wait_for_no_replica() {
     let lock = strict.lock(Flavour::Reentrant, "blocked");
     let waiting = tokio::spawn(async move { lock.lock().await });
     bed::eventually("a WAIT is blocked", async || blocked(&servers, 1).await).await;
-    // Sent all at once, as a group.
+    // The acquires are sent at once, as one group.
     bed::ends(
         "queries and busy answers",
         join_all(FLAVOURS.map(async |flavour| {

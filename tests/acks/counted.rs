@@ -15,7 +15,7 @@ async fn acks_all_counts_disconnected_replicas_behind_one_name() {
     had(&all.reentrant("a")).await.unlock().await.unwrap();
     servers.node(2).kill();
     connected(&servers, 1).await;
-    // The same after the client has queried the primary's replicas again.
+    // The result is the same after the client has queried the primary's replicas again.
     let queries = async || servers.node(0).admin().calls("role").await + servers.node(0).admin().calls("info").await;
     let before = queries().await;
     bed::eventually("the client looks again", async || queries().await > before + 4).await;
@@ -26,7 +26,7 @@ async fn acks_all_counts_disconnected_replicas_behind_one_name() {
     end(all).await;
 }
 
-/// Sentinels list an unreachable replica. Until a sentinel has answered, no acquire is granted.
+/// Sentinels list an unreachable replica. No acquire is granted until a sentinel has answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acks_all_counts_replicas_listed_late_by_sentinels() {
     let bed = Sentinels::start(SentinelsOptions::default().down_after(60_000)).await;
@@ -40,7 +40,7 @@ async fn acks_all_counts_replicas_listed_late_by_sentinels() {
     bed::eventually("the primary knows that one is away", gone).await;
     let proxies: Vec<Proxy> = bed.sentinels().iter().map(|sentinel| Proxy::start(sentinel.addr())).collect();
     let hosts: Vec<String> = proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
-    // Sentinels name the primary at once, and list its replicas late.
+    // Sentinels name the primary at once, but their lists of replicas arrive late.
     for proxy in &proxies {
         proxy.on_request(Matcher::command("SENTINEL").nth(2), Action::DelayReply(ms(400)));
     }

@@ -1,4 +1,4 @@
-//! Every way to acquire or extend a hold: replicas have the write before the guard counts.
+//! Every way to acquire or extend a hold. Replicas must have the write before the guard counts the lease.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use distlock::{Acks, Acquire, Client, DistLock, Error, Flavour, Released};
 use crate::lanes::blocked;
 use crate::{FLAVOURS, builder, client, end, had, had_as, in_step, ms, nothing_left, patient, secs, servers};
 
-/// A renewal here would move a deadline by this or more.
+/// Any renewal in these tests moves a deadline by at least this.
 const BEYOND: Duration = secs(1);
 
-/// Asserts that a deadline has not moved. Two readings of one deadline differ by less than half of [`BEYOND`]. The best
-/// of ten readings counts, so a pause of the test does no harm.
+/// Asserts that a deadline has not moved. A pause of the test changes a reading, so the best of ten readings counts.
 fn stays(moved: Duration, what: &str) {
     assert!(moved <= BEYOND / 2, "{what}: the deadline has moved by {moved:?}");
 }
@@ -27,7 +26,7 @@ async fn undone(client: &Client) {
     eventually("nothing is under way", is_undone).await;
 }
 
-/// A renewal reaches the primary, but no replica. The lease in Redis then ends later than the guard's deadline.
+/// A renewal reaches the primary but no replica. In Redis the lease then ends later than the guard's deadline.
 #[tokio::test]
 async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     let servers = servers(1).await;
@@ -42,7 +41,7 @@ async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     .await;
     servers.node(1).stop();
     let deadlines: Vec<_> = guards.iter().map(deadline).collect();
-    // A shorter TTL shows whether the renewal has set it.
+    // The TTL is made shorter, so that the test can see whether the renewal has set it.
     for flavour in FLAVOURS {
         servers.node(0).admin().cmd::<u64>(&["PEXPIRE", &name(flavour), "1000000"]).await;
     }
@@ -68,7 +67,7 @@ async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     end(strict).await;
 }
 
-/// The release of one of two holds restarts the lease at the primary only. No replica acknowledges it.
+/// The release of one of two holds restarts the lease at the primary. No replica acknowledges it.
 #[tokio::test]
 async fn partial_release_moves_no_deadline() {
     let servers = servers(1).await;
@@ -91,7 +90,7 @@ async fn partial_release_moves_no_deadline() {
     nothing_left(&servers).await;
 }
 
-/// One command renews several locks: the reply for the lock that is gone does not wait for replicas.
+/// One command renews several locks. For the lock that is gone, the reply does not wait for replicas.
 #[tokio::test]
 async fn lost_lock_is_signalled_without_waiting_for_replicas() {
     let servers = servers(1).await;
@@ -167,7 +166,7 @@ async fn fencing_token_that_no_replica_has_is_not_issued() {
     let guard = had(&lock).await;
     let token = guard.fencing_token().unwrap();
     assert!(token >= before + 4, "{token} after {before}: tokens of refused acquires are used up");
-    // The replica has the counter, so the next token after a failover is higher.
+    // The replica has the token counter, so the next token after a failover is higher.
     let there: u64 = servers.node(1).admin().cmd(&["GET", &format!("{}{{token}}", bed::COUNTER)]).await;
     assert_eq!(there, token);
     guard.unlock().await.unwrap();
@@ -187,7 +186,7 @@ async fn fair_lock_that_is_passed_on_is_granted_once_a_replica_has_it() {
         servers.node(1).stop();
         held.unlock().await.unwrap();
         if acks == Acks::Off {
-            // The control: without acknowledgement the waiter returns while the replica is frozen.
+            // As a control, the waiter without acknowledgement returns while the replica is frozen.
             eventually("the waiter returns", async || waiting.is_finished()).await;
         } else {
             eventually("a WAIT is blocked", async || blocked(&servers, 1).await).await;
@@ -207,7 +206,8 @@ async fn fair_lock_that_is_passed_on_is_granted_once_a_replica_has_it() {
     }
 }
 
-/// A hand-over inside a process keeps the hold with its owner and deadline, and the replicas have this hold.
+/// A hand-over inside a process changes neither owner nor deadline of the hold, and the replicas already have this
+/// hold.
 #[tokio::test]
 async fn hand_off_keeps_the_hold_and_the_deadline_that_replicas_have() {
     let servers = servers(1).await;
@@ -215,7 +215,7 @@ async fn hand_off_keeps_the_hold_and_the_deadline_that_replicas_have() {
         builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600)).handoff_time(secs(600)).connect().await.unwrap();
     let lock = strict.reentrant("handed");
     let first = had(&lock).await;
-    // Read from the server, because `Guard::owner` would prevent the hand-over.
+    // The owner is read from the server, because `Guard::owner` would prevent the hand-over.
     let there = servers.node(0).admin().hgetall("handed").await;
     let next = bed::waiter(lock.clone());
     bed::becomes("waiting tasks", 1, async || strict.stats().waiting).await;
@@ -295,7 +295,7 @@ async fn group_locks_are_refused_as_a_whole() {
     end(strict).await;
 }
 
-/// Covers the cases with and without an acknowledging replica.
+/// Each case is tested with and without a replica that acknowledges.
 #[tokio::test]
 async fn acquires_dropped_at_each_await_leave_no_keys() {
     let servers = servers(1).await;

@@ -1,4 +1,4 @@
-//! Lanes: the connections of acknowledged calls.
+//! Lanes: the extra connections on which calls wait for replicas.
 
 use distlock::{Acks, Acquire, Client, Error, Flavour, Released, Step};
 use distlock_support::{Action, Matcher, Proxy, Replicas};
@@ -6,8 +6,8 @@ use tokio::task::JoinHandle;
 
 use crate::{FLAVOURS, client, end, granted, had, had_as, in_step, ms, nothing_left, over, patient, secs, servers};
 
-/// `WAIT` counts the replicas that have all writes of its own connection. On a new connection without writes, all
-/// replicas count.
+/// `WAIT` counts the replicas that have all earlier writes of its connection. On a new connection without writes, every
+/// replica counts.
 #[tokio::test]
 async fn wait_after_a_reconnect_acknowledges_nothing() {
     let servers = servers(1).await;
@@ -15,7 +15,8 @@ async fn wait_after_a_reconnect_acknowledges_nothing() {
         let proxy = Proxy::start(servers.node(0).server().addr());
         let strict = over(&proxy.url(), Acks::AtLeast(1))
             .watchdog(secs(3600))
-            // The client looks for a late copy of the acquire after this time, which is before `nothing_left` gives up.
+            // After this time the client looks for a late copy of the acquire. `nothing_left` waits for longer than
+            // that.
             .command_timeout(bed::PATIENCE / 3)
             .connect()
             .await
@@ -39,8 +40,8 @@ async fn wait_after_a_reconnect_acknowledges_nothing() {
     }
 }
 
-/// Neither a re-entry with a shorter lease nor such an extend changes a value on the server. The script still writes,
-/// so that the call is acknowledged or refused.
+/// A re-entry with a shorter lease changes no value on the server, nor does such an extend. The script writes
+/// nevertheless, so that `WAIT` covers the call.
 #[tokio::test]
 async fn calls_that_change_no_value_need_acknowledgement() {
     let servers = servers(1).await;
@@ -51,7 +52,7 @@ async fn calls_that_change_no_value_need_acknowledgement() {
         servers.node(1).stop();
         let again = lock.acquire(Acquire::new().owner(&owner).lease(secs(60)).wait(ms(0))).await;
         assert!(matches!(again, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{flavour}: {again:?}");
-        // This extend does not lengthen a lease.
+        // The extend does not lengthen a lease.
         let extended = outer.extend(secs(120)).await;
         assert!(matches!(extended, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{flavour}: {extended:?}");
         servers.node(1).cont();
@@ -65,7 +66,7 @@ async fn calls_that_change_no_value_need_acknowledgement() {
     end(strict).await;
 }
 
-/// A script that is resent as text has its own `WAIT`, because the first `WAIT` does not cover it.
+/// A script that is sent again as text has its own `WAIT`, because the first `WAIT` does not cover it.
 #[tokio::test]
 async fn script_that_is_sent_again_has_its_own_wait() {
     let servers = servers(1).await;
@@ -92,8 +93,8 @@ async fn script_that_is_sent_again_has_its_own_wait() {
     end(patient).await;
 }
 
-/// The wait runs out while the call is queued for a lane. No holder was seen, so the error says that replicas are
-/// missing.
+/// The wait runs out while the call is queued for a lane. No holder was seen, so the error says that acknowledgements
+/// are missing.
 #[tokio::test]
 async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missing() {
     let servers = servers(1).await;
@@ -103,7 +104,7 @@ async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missin
         let lock = strict.lock(flavour, &format!("late:{flavour}"));
         let outcome = bed::with_longer_waits(ms(300), async |wait| {
             let outcome = lock.lock_for(wait).await;
-            // The server was paused at the end of the wait.
+            // The server did not answer at the end of the wait.
             let is_silent = matches!(outcome, Err(Error::Timeout { step: Step::Command, .. }));
             (!is_silent).then_some(outcome)
         })
@@ -118,7 +119,7 @@ async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missin
     end(strict).await;
 }
 
-/// Calls beyond one group do not wait for its `WAIT`.
+/// Further calls do not wait for the `WAIT` of a group of calls in flight.
 #[tokio::test]
 async fn many_calls_at_once_use_all_lanes() {
     let servers = servers(1).await;
@@ -137,7 +138,7 @@ async fn many_calls_at_once_use_all_lanes() {
     end(strict).await;
 }
 
-/// The server falls silent while a call is queued for a lane. The call times out, because the holder is unknown.
+/// The server falls silent while a call is queued for a lane. The call times out, because no holder was seen.
 #[tokio::test]
 async fn wait_in_the_queue_of_a_lane_times_out_when_the_server_is_silent() {
     let servers = servers(1).await;
@@ -154,7 +155,7 @@ async fn wait_in_the_queue_of_a_lane_times_out_when_the_server_is_silent() {
     end(strict).await;
 }
 
-/// Returns true if this number of connections is blocked in a `WAIT`.
+/// Returns true if `lanes` connections are blocked in a `WAIT`.
 pub(crate) async fn blocked(servers: &Replicas, lanes: usize) -> bool {
     let info: String = servers.node(0).admin().cmd(&["INFO", "clients"]).await;
     info.contains(&format!("blocked_clients:{lanes}\r"))
@@ -173,14 +174,14 @@ async fn all_lanes_taken(servers: &Replicas, client: &Client) -> Vec<JoinHandle<
     waiting
 }
 
-/// A retried acquire and a renewal find a longer lease on the server, over a new connection that has written nothing. A
-/// `WAIT` after a script that writes nothing would count every replica.
+/// A retried acquire and a renewal find a longer lease on the server, over a new connection that has written nothing.
+/// After a script without a write, `WAIT` would count every replica.
 #[tokio::test]
 async fn retry_that_changes_no_value_is_not_acknowledged_by_a_new_connection() {
     let servers = servers(1).await;
     let proxy = Proxy::start(servers.node(0).server().addr());
     let strict = over(&proxy.url(), Acks::AtLeast(1)).retry_attempts(4).watchdog(secs(3600)).connect().await.unwrap();
-    // Another client extends the lease, because a client requests the longest lease of its own holds.
+    // Another client extends the lease. The holder's client would request the longest lease of its own holds.
     let other = client(&servers, Acks::Off).await;
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
         let (lock, owner) = (strict.lock(flavour, "copy"), strict.owner());
@@ -190,7 +191,7 @@ async fn retry_that_changes_no_value_is_not_acknowledged_by_a_new_connection() {
         let outer = had_as(&*other.lock(flavour, "copy"), || how().lease(secs(7200))).await;
         let watched = had_as(&*lock, how).await;
         servers.node(1).stop();
-        // The acquire runs and its reply is lost. It is retried over the next connection.
+        // The acquire runs, and its reply is lost. The client retries it over the next connection.
         let again = bed::with_longer_waits(secs(1), async |wait| {
             let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
             let again = lock.acquire(how().lease(secs(60)).wait(wait)).await;

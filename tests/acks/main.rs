@@ -21,7 +21,7 @@ async fn servers(replicas: usize) -> Replicas {
     servers
 }
 
-/// Waits until all running replicas acknowledge writes: a replica that has just connected does so only a second later.
+/// Waits until all running replicas acknowledge writes. A replica does so about a second after it has connected.
 async fn in_step(servers: &Replicas) {
     servers.synced().await;
     let replicas = servers.nodes().iter().skip(1).filter(|node| node.is_running()).count();
@@ -34,8 +34,8 @@ async fn in_step(servers: &Replicas) {
     bed::eventually("the probe key is gone", async || !admin.exists("in-step").await).await;
 }
 
-/// A client of the primary alone that gives up soon, for calls that must be refused. Calls that must succeed retry
-/// ([`had`]).
+/// A client of the primary alone that gives up soon, for calls that must be refused. For calls that must succeed, tests
+/// use [`had`], which retries.
 fn builder(servers: &Replicas, acks: Acks) -> Builder {
     over(servers.node(0).admin_url(), acks)
 }
@@ -54,7 +54,7 @@ async fn patient(servers: &Replicas, acks: Acks) -> Client {
     builder.retry_attempts(100).connect().await.unwrap()
 }
 
-/// Acquires a lock that must be granted. On a slow machine a replica may be late: such a refusal is retried.
+/// Acquires a lock that must be granted. On a slow machine a replica may be late, so a refusal is retried.
 async fn had_as<L: DistLock + ?Sized>(lock: &L, how: impl Fn() -> Acquire) -> Guard {
     let mut guard = None;
     bed::eventually(&format!("{} is granted", lock.name()), async || {
@@ -96,7 +96,7 @@ async fn connected(servers: &Replicas, count: usize) {
     bed::eventually("the primary knows its replicas", knows).await;
 }
 
-/// Asserts that an acquire is refused with these numbers of replicas (got, wanted), and leaves nothing.
+/// Asserts that an acquire is refused with these numbers of replicas (acknowledged, required), and leaves nothing.
 async fn refused(servers: &Replicas, client: &Client, flavour: Flavour, numbers: (usize, usize)) {
     refused_by(client, flavour, &format!("refused:{flavour}"), numbers).await;
     nothing_left(servers).await;

@@ -1,4 +1,4 @@
-//! Data loss despite a strict mode: a slot moves and its new primary dies, or a primary restarts empty. Holders learn
+//! Data loss despite a strict mode. A slot moves and its new primary dies, or a primary restarts empty. Holders learn
 //! of the loss, and fencing tokens keep rising.
 
 use bed::{ends, eventually};
@@ -13,7 +13,7 @@ fn name(lock: &str) -> String {
     format!("{TAG}:{lock}")
 }
 
-/// Three primaries with a replica each. A replica takes over even with old data.
+/// Three primaries with a replica each. A replica may take over even if its data is old.
 async fn cluster() -> Cluster {
     let options = ClusterOptions::default().primaries(3).replicas(1).node_timeout(15_000);
     let cluster = Cluster::start(options.config("cluster-replica-validity-factor 0")).await;
@@ -26,7 +26,7 @@ async fn cluster() -> Cluster {
     cluster
 }
 
-/// Stops the replication from this primary. The cluster bus still connects the primary and its replicas.
+/// Stops the replication from this primary. The primary and its replicas are still connected by the cluster bus.
 async fn loses_its_replicas(primary: &Admin) {
     primary.cmd::<()>(&["ACL", "SETUSER", "default", "-psync", "-sync"]).await;
     primary.cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
@@ -46,7 +46,7 @@ async fn holds(client: &Client) -> (Vec<Guard>, u64) {
     (vec![fenced, plain, had(&client.reentrant(&name("watched"))).await], token)
 }
 
-/// Asserts that every guard learns of the loss, whatever its lease, and that the next holder has a larger token.
+/// Asserts that every guard learns of the loss, whatever its lease, and that the next holder has a higher token.
 async fn told_and_followed((guards, token): (Vec<Guard>, u64), other: &Client) {
     for guard in &guards {
         let lost = ends("the signal of the loss", guard.lost()).await;
@@ -86,7 +86,7 @@ async fn holders_learn_of_the_loss_and_tokens_rise_when_a_moved_slots_new_primar
     end(other).await;
 }
 
-/// The source dies after the keys have moved, but before the slot has. Afterwards no client looks for the keys at the
+/// The source dies after the keys have moved, but before the slot has. After that, no client looks for the keys at the
 /// target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_learn_of_the_loss_and_tokens_rise_when_a_half_moved_slots_source_dies() {
@@ -126,8 +126,8 @@ async fn holders_learn_of_the_loss_and_tokens_rise_when_a_primary_restarts_empty
     end(other).await;
 }
 
-/// The counter is deleted, or restored from a backup. Clients in other modes continue from the strict token, as
-/// Redisson does.
+/// The token counter is deleted, or restored from a backup. Clients in other modes continue from a strict client's
+/// token, as Redisson does.
 #[tokio::test]
 async fn strict_modes_issue_rising_tokens_after_the_counter_was_lost() {
     let servers = servers(1).await;
@@ -140,7 +140,8 @@ async fn strict_modes_issue_rising_tokens_after_the_counter_was_lost() {
         guard.unlock().await.unwrap();
         token
     };
-    // Several sections within a millisecond push the counter ahead of the server's time. This lets the time catch up.
+    // Several sections (holds of the lock) within a millisecond push the counter ahead of the server's time. The pause
+    // lets the server's time pass the counter.
     let passed = || tokio::time::sleep(ms(20));
     assert_eq!(section(&default).await, 1);
     let mut last = section(&strict).await;
@@ -160,7 +161,7 @@ async fn strict_modes_issue_rising_tokens_after_the_counter_was_lost() {
     let ahead = last + 1_000_000_000;
     admin.cmd::<()>(&["SET", &counter, &ahead.to_string()]).await;
     assert_eq!([section(&strict).await, section(&default).await], [ahead + 1, ahead + 2]);
-    // In the other modes, the first section after a loss has token 1.
+    // In the other modes, the first section after a loss gets token 1.
     passed().await;
     admin.cmd::<()>(&["DEL", &counter]).await;
     assert_eq!(section(&default).await, 1);

@@ -1,4 +1,4 @@
-//! Replicas that are frozen, killed or resynchronizing: all of them, or some.
+//! Some or all replicas are frozen, killed or resynchronizing.
 
 use distlock::{Acks, Builder, Error};
 use distlock_support::{Replicas, ReplicasOptions};
@@ -35,7 +35,7 @@ async fn unacknowledged_acquire_is_retried_within_the_wait() {
     servers.node(1).stop();
     let lock = strict.reentrant("again");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    // Failed attempts are undone in between, so that other clients can acquire. The test checks this twice.
+    // Failed attempts are undone in between, so that other clients can acquire. The loop checks this twice.
     for _ in 0..2 {
         let taken = async || servers.node(0).admin().exists("again").await;
         bed::eventually("an attempt is on the primary", taken).await;
@@ -73,12 +73,12 @@ async fn missing_replica_is_refused_in_the_strict_modes_only() {
     end(off).await;
 }
 
-/// The replica is connected, and has no data yet.
+/// The replica is connected, but has no data yet.
 #[tokio::test]
 async fn replica_in_full_resync_acknowledges_nothing() {
     let servers = servers(1).await;
     let admin = servers.node(0).admin();
-    // The resync does not begin within the test.
+    // This delays the resync until after the test.
     admin.config_set("repl-diskless-sync", "yes").await;
     admin.config_set("repl-diskless-sync-delay", "600").await;
     servers.node(1).kill();
@@ -110,7 +110,7 @@ async fn two_of_three_replicas_are_enough_for_two_and_not_for_all() {
         granted(&two, flavour).await;
         refused(&servers, &all, flavour, (2, 3)).await;
     }
-    // Lost replicas still count, because one of them may be promoted.
+    // `All` counts lost replicas, because one of them may be promoted.
     servers.node(3).kill();
     connected(&servers, 2).await;
     for flavour in FLAVOURS {
@@ -141,12 +141,12 @@ async fn server_without_wait_is_refused_at_connect_in_the_strict_modes_only() {
     }
 }
 
-/// A client with the default acknowledgement: by one replica, if one is up to date.
+/// A client with the default rule: one replica must acknowledge, if one is up to date.
 fn by_default(servers: &Replicas) -> Builder {
     bed::builder(&servers.url()).retry_delay((ms(10), ms(20)))
 }
 
-/// No client holds these locks. Only the replica's acknowledgement is missing.
+/// No client holds these locks, and the replica does not acknowledge.
 #[tokio::test]
 async fn wait_that_ends_before_a_frozen_replica_acknowledges_reports_missing_replicas() {
     let servers = servers(1).await;
@@ -172,7 +172,7 @@ async fn wait_that_ends_before_a_frozen_replica_acknowledges_reports_missing_rep
     end(client).await;
 }
 
-/// The primary reports the frozen replica as online until `repl-timeout`. Clients in the default mode do not wait for
+/// The primary reports the frozen replica as online until `repl-timeout`. Clients with the default rule do not wait for
 /// it.
 #[tokio::test]
 async fn replica_that_is_silent_for_seconds_is_not_waited_for_by_default() {

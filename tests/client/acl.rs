@@ -18,7 +18,7 @@ fn block(page: &str) -> &str {
     block.split_once("```").expect("the block ends").0
 }
 
-/// The access list. For a cluster, its own lines replace the pub/sub commands.
+/// The access list. For a cluster, the cluster's lines replace the pub/sub commands.
 fn list() -> String {
     if !is_cluster() {
         return block(PAGE).to_owned();
@@ -39,9 +39,9 @@ fn rules() -> Vec<String> {
     list().split_whitespace().skip(1).map(str::to_owned).collect()
 }
 
-/// Logs in two clients with these rules, without the rule `without`.
+/// Connects two clients with a login that has these rules except `without`.
 async fn log_in(bed: &Bed, rules: &[String], without: &str) -> (Client, Client) {
-    // Without a right to any channel, the probe at connect would fail.
+    // Without a right to any channel, the probe (the check of the login's rights at connect) would fail.
     let hears = rules.iter().any(|rule| rule.starts_with('&'));
     log_in_as(bed, rules, without, hears).await
 }
@@ -51,7 +51,7 @@ async fn log_in_as(bed: &Bed, rules: &[String], without: &str, preflight: bool) 
     setuser.extend(rules.iter().map(String::as_str).filter(|rule| *rule != without));
     let () = bed.admin.cmd(&setuser).await;
     let () = bed.admin.cmd(&["ACL", "LOG", "RESET"]).await;
-    // A client that skips the probe may lack the right to messages. Then its waiters poll.
+    // A client that skips the probe may lack the right to messages, and then its waiters poll.
     let poll_cap = if preflight { secs(3600) } else { secs(2) };
     let login = || {
         bed.builder().username("locks").password("SECRET").name_prefix("app:").preflight(preflight).poll_cap(poll_cap)
@@ -95,7 +95,7 @@ async fn refusals(bed: &Bed) -> String {
     if refused.is_empty() { String::new() } else { format!("{refused:?}") }
 }
 
-/// Returns the rules of the common lines, and of the flavour lines that begin with one of `first`.
+/// Returns the rules of the list's common lines, and of the lines of the flavours in `first`.
 fn lines(first: &[&str]) -> Vec<String> {
     let only = ["+set", "+zadd", "+lindex", "+incr"];
     let wanted = |line: &&str| {
@@ -120,7 +120,7 @@ async fn access_line_for_fenced_locks_is_sufficient_and_necessary() {
     .await;
 }
 
-/// Spin locks use no channels and no pub/sub. They need every other command of the common lines.
+/// Spin locks use no channels and no pub/sub commands. They need all other commands of the common lines.
 #[tokio::test]
 async fn spin_locks_need_no_channel_but_most_common_commands() {
     reentrant(async |bed| {
@@ -128,7 +128,7 @@ async fn spin_locks_need_no_channel_but_most_common_commands() {
         let messages = messages();
         rules.retain(|rule| !messages.contains(rule) && !rule.starts_with('&'));
         let commands = rules.iter().map(String::as_str).skip_while(|rule| *rule != "+exists");
-        // Other flavours need `exists`, and guards that are turned into their owners need `hget`.
+        // Only other flavours need `exists`, and only guards that are turned into their owners need `hget`.
         let commands: Vec<_> = commands.filter(|rule| !["+exists", "+hget"].contains(rule)).collect();
         assert_eq!(commands.len(), 11, "{commands:?}");
         let spin = async |one: &Client, two: &Client| take_turns(Flavour::Spin, one, two).await;
@@ -137,7 +137,7 @@ async fn spin_locks_need_no_channel_but_most_common_commands() {
     .await;
 }
 
-/// Plain locks need two commands in addition to some of the common lines.
+/// Plain locks need two commands of their own, and some of the common lines.
 #[tokio::test]
 async fn plain_locks_need_get_and_set_and_their_channel() {
     reentrant(async |bed| {
@@ -146,7 +146,7 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
         rules.retain(|rule| !["+exists", "+type"].contains(&rule.as_str()) && !rule.starts_with("&redisson"));
         rules.extend(["+get", "+set"].map(str::to_owned));
         assert!(rules.iter().any(|rule| rule.starts_with("&distlock_plain")));
-        // These rules do not allow the probe at connect.
+        // These rules do not allow the probe.
         let (one, two) = log_in_as(bed, &rules, "", false).await;
         plain_turns(&one, &two, secs(60)).await.unwrap();
         assert_eq!(refusals(bed).await, "");
@@ -155,7 +155,7 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
             ["+get", "+set", "+del", "+pexpire", "+pttl", "+time", "&distlock_plain:{app:*}"].map(str::to_owned);
         let [subscribe, _, publish] = &messages()[..] else { panic!("three commands") };
         for without in needed.iter().chain([subscribe, publish]) {
-            // If the lease ends before the waiter asks, the waiter finds the lock free.
+            // If the lease ends before the waiter asks, the waiter finds the lock free, and the test tries again.
             with_longer_waits(secs(2), async |lease| {
                 let (one, two) = log_in_as(bed, &rules, without, false).await;
                 drop(plain_turns(&one, &two, lease).await);
@@ -170,7 +170,7 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
     .await;
 }
 
-/// Messages need a channel right (`&`), and no right (`~`) to a key with the channel's name.
+/// Messages need a right to the channel (`&`). They need no right (`~`) to a key with the channel's name.
 #[tokio::test]
 async fn channels_need_no_right_to_a_key() {
     reentrant(async |bed| {
@@ -231,7 +231,7 @@ async fn the_minimal_access_list_is_enough() {
         assert!(read_and_write(bed, &one, &two).await.unwrap(), "no reader was held back");
         assert_eq!(refusals(bed).await, "");
 
-        // The rules allow no other names.
+        // The rules allow no name outside the prefix.
         let stray = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
         assert!(stray.reentrant("other").try_lock().await.is_err());
         assert!(stray.rw("other").read().try_lock().await.is_err());
@@ -240,7 +240,7 @@ async fn the_minimal_access_list_is_enough() {
         assert!(stray.fenced("other").last_token().await.is_err());
         assert!(stray.multi(["other", "others"]).try_lock().await.is_err());
         assert!(!bed.admin.exists("other").await);
-        // A force leaves the covers of readers.
+        // A force does not delete the covers of readers.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;

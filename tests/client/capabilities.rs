@@ -7,7 +7,7 @@ use distlock::{Capabilities, Client, Flavour};
 use distlock_support::server::Builder;
 use distlock_support::{Admin, RedisServer};
 
-/// Returns the client's commands since the last call, without connection housekeeping.
+/// Returns the commands that the client has sent since the last call, except the housekeeping of its connections.
 async fn asked(bed: &Bed) -> BTreeMap<String, u64> {
     let mut stats = bed.admin.commandstats().await;
     bed.admin.reset_stats().await;
@@ -58,7 +58,7 @@ async fn capabilities_are_all_present_and_queried_once() {
     .await;
 }
 
-/// A missing right clears exactly its own capability.
+/// A missing right makes exactly its own capability false.
 #[tokio::test]
 async fn capabilities_report_missing_rights_of_login() {
     reentrant(async |bed| {

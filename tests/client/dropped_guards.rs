@@ -24,7 +24,7 @@ async fn guard_dropped_at_once_is_warned_about_once_per_name() {
                 idle(&client).await;
                 warnings.count(&["dropped unused", "bind it", name])
             };
-            // After a pause of the machine, the guard has lived too long for a warning. Then the test tries the next
+            // After a suspend of the machine, the guard has lived too long for a warning, and the test tries the next
             // name.
             let mut names = (0..100).map(|n| format!("dropped-{way}-{id}-{n};"));
             let name = loop {

@@ -1,5 +1,5 @@
-//! Extreme durations: every option and every call refuses the duration or works. Nothing overflows or panics. Also
-//! tests owners with extreme numbers.
+//! Extreme durations. Every option and every call either refuses the duration or works, and nothing overflows or
+//! panics. Also tests owners with extreme numbers.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -20,7 +20,7 @@ fn kinds(client: &Client, name: &str) -> Vec<Arc<dyn DistLock>> {
     all
 }
 
-/// The drift margin (1 % + 2 ms) uses up such a lease.
+/// The drift margin (1 % + 2 ms) is as long as such a lease.
 #[tokio::test]
 async fn lease_below_drift_margin_is_refused_without_command() {
     reentrant(async |bed| {
@@ -43,7 +43,7 @@ async fn lease_below_drift_margin_is_refused_without_command() {
             }
             assert!(guard.is_held());
             guard.unlock().await.unwrap();
-            // A lease of 3 ms is long enough to hold if the server answers within a millisecond.
+            // A lease of 3 ms is long enough if the server answers within a millisecond.
             let held = lock.acquire(Acquire::new().wait(secs(2)).lease(ms(3))).await;
             assert!(!matches!(held, Err(Error::Config { .. })), "{lock:?}: {held:?}");
             drop(held);
@@ -107,7 +107,7 @@ async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
         guard.unlock().await.unwrap();
         let next = ends("the waiter", next).await.unwrap_or_else(|_| panic!("{name}: a waiter panicked"));
         let guard = next.unwrap().unwrap_or_else(|| panic!("{name}: {flavour}: not woken"));
-        // No message wakes this waiter. It polls.
+        // No message wakes this waiter, so it polls.
         let other = lock.lock_for(ms(30)).await;
         assert!(*flavour == Flavour::Read || in_vain(&other), "{name}: {other:?}");
         drop((guard, other));
@@ -183,7 +183,7 @@ async fn extreme_duration_options_over_several_servers_cause_no_panic() {
                 Err(Error::Config { .. }) => {}
                 Err(error) => panic!("{what} of {span:?}: {error:?}"),
             }
-            // No server listens there: connecting retries until its time limit.
+            // No server listens at this address, so connecting retries until its time limit.
             for (kind, path) in [("redis-cluster", ""), ("redis-sentinel", "/locks"), ("redis-replicated", "")] {
                 let connecting = builder(kind, &format!("127.0.0.1:1{path}")).connect();
                 let outcome = tokio::time::timeout(ms(300), connecting).await;
@@ -194,13 +194,14 @@ async fn extreme_duration_options_over_several_servers_cause_no_panic() {
     assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
 }
 
-/// Returns true for no error, and for errors of a short wait. On a busy machine the reply may arrive after such a wait.
+/// Returns true for success, and for errors that a short wait may cause. On a busy machine the reply may arrive after
+/// the wait.
 fn is_fine(outcome: &distlock::Result<Option<Guard>>) -> bool {
     let late = |error: &Error| matches!(error, Error::Config { .. } | Error::Timeout { .. } | Error::NoQuorum { .. });
     outcome.as_ref().err().is_none_or(late)
 }
 
-/// Passes this duration to every call of a lock. `theirs`: the same lock of another client.
+/// Passes this duration to every call of a lock. `theirs` is the same lock at another client.
 async fn try_all_calls(span: Duration, client: &Client, lock: &Arc<dyn DistLock>, theirs: &Arc<dyn DistLock>) {
     let what = format!("{span:?}, {lock:?}");
     let free = lock.lock_for(span).await;
@@ -245,7 +246,7 @@ async fn wait_with_node_timeout(span: Duration, client: &Client, other: &Client)
     idle(client).await;
 }
 
-/// Shuts a client down within this time. Its guard is dropped while the shutdown waits for the release.
+/// Shuts a client down within this time. The shutdown waits until the guard is dropped and its lock is released.
 async fn shut_down_within(span: Duration, bed: &Bed) {
     let mine = bed.client().await;
     let guard = mine.reentrant("mine").lock().await.unwrap();

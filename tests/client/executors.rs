@@ -12,7 +12,7 @@ fn on_no_runtime(what: &str, clients: &[Client], lock: &dyn DistLock, other: &dy
     let guard = block_on(lock.lock()).unwrap();
     assert!(block_on(lock.is_locked()).unwrap(), "{what}");
     assert!(block_on(lock.remaining_ttl()).unwrap().is_some(), "{what}");
-    // A timer ends this wait.
+    // Only a timer ends this wait.
     assert!(block_on(other.try_lock()).unwrap().is_none(), "{what}");
     block_on(waits_in_vain(ms(100), async |wait| other.lock_for(wait).await));
     block_on(guard.extend(secs(60))).unwrap();

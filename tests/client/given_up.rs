@@ -1,5 +1,5 @@
-//! Holds whose guards were turned into their owners (given up), and releases by owner. `sim/given_away.rs` also asserts
-//! which hold a release by owner ends.
+//! Holds whose guards were turned into their owners (given up), and releases by owner. `sim/given_away.rs` checks which
+//! hold such a release ends.
 
 use distlock::{Acquire, Flavour, Guard, Owner, Released};
 use distlock_support::{Action, Matcher};
@@ -12,8 +12,8 @@ async fn stays(guard: Guard, what: &str) {
     assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{what}");
 }
 
-/// The other hold has a longer lease. The release by owner is sent at once, or after the mark of the given-up hold has
-/// reached the server.
+/// The other hold has a longer lease. The release by owner is sent before or after the mark of the given-up hold (which
+/// says that no guard has it) has reached the server.
 #[tokio::test]
 async fn release_by_owner_shortens_no_lease_of_other_hold() {
     each(async |bed, flavour| {
@@ -48,8 +48,8 @@ async fn release_by_owner_ends_hold_that_was_just_given_up() {
         let proxy = bed.proxy();
         let (client, other) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
         let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
-        // The release waits up to half a second for the mark. After a longer pause of the machine, the release ends the
-        // newest hold.
+        // The release waits up to half a second for the mark. If the machine is suspended for longer, the release ends
+        // the newest hold, and the test tries again.
         let mut tries = 0..20;
         loop {
             assert!(tries.next().is_some(), "{flavour}: the release took the hold that has a guard, 20 times in a row");
@@ -92,7 +92,7 @@ async fn release_by_owner_ends_hold_given_up_meanwhile() {
     .await;
 }
 
-/// Another client released one of two holds. The guard of that hold is given up afterwards.
+/// Another client released one of the owner's two holds. Then the guard of this hold is given up.
 #[tokio::test]
 async fn giving_up_lost_guard_ends_no_other_hold() {
     each(async |bed, flavour| {
@@ -100,7 +100,7 @@ async fn giving_up_lost_guard_ends_no_other_hold() {
         let lock = client.lock(flavour, "x");
         let me = client.owner();
         let (lost, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
-        // Sets the state that a release by another client leaves.
+        // Creates the state that a release by another client leaves.
         let (count, list) = fields_of(flavour, &me);
         let ids: String = bed.admin.cmd(&["HGET", "x", &list]).await;
         let first = ids.trim_start_matches(',').split(',').next().unwrap();
@@ -112,7 +112,7 @@ async fn giving_up_lost_guard_ends_no_other_hold() {
         nothing_under_way(&client).await;
         stays(guard, &flavour.to_string()).await;
         assert!(!bed.admin.exists("x").await, "{flavour}");
-        // Deletes a reader's cover, which may be left.
+        // Deletes a reader's cover, if one is left.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
@@ -123,7 +123,7 @@ fn fields_of(flavour: Flavour, owner: &Owner) -> (String, String) {
     (format!("{owner}{half}"), format!("{owner}{half}:holds"))
 }
 
-/// The lock's first guard made the owner.
+/// The acquire named no owner, so the client made one.
 #[tokio::test]
 async fn owner_acquires_while_its_given_up_hold_is_released() {
     each(async |bed, flavour| {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use bed::{PATIENCE, becomes, builder, end, ends, eventually, ms, reentrant, secs, waiter};
 
-/// Stops a release between its two steps: the guard's hold has ended and is not handed over yet.
+/// Stops a release after its first step: the guard's hold has ended, and is not handed over yet.
 struct Between {
     there: mpsc::SyncSender<()>,
     go_on: Mutex<mpsc::Receiver<()>>,

@@ -1,5 +1,5 @@
 //! The housekeeping budget: commands that no operation causes ([`HOUSEKEEPING`]). Each rule limits their number by
-//! events of the test or by ticks of a timer, never by the clock. On a slow machine, timers tick less often.
+//! events of the test or by ticks of a timer, but not by the clock, because on a slow machine timers tick less often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ async fn warmed(bed: &Bed, client: &Client) {
     bed.admin.reset_stats().await;
 }
 
-/// No timer fires, so clients send no housekeeping while they are idle, acquire locks or hold locks.
+/// No timer fires during this test, so clients that are idle, acquire locks or hold locks send no housekeeping.
 #[tokio::test]
 async fn client_without_due_timers_sends_no_housekeeping() {
     reentrant(async |bed| {
@@ -44,8 +44,7 @@ async fn client_without_due_timers_sends_no_housekeeping() {
     .await;
 }
 
-/// All waiters of a name share one subscription, however often they are woken. The subscription ends once, after its
-/// linger.
+/// All waiters of a name share one subscription, however often they are woken. It ends once, after its linger.
 #[tokio::test]
 async fn waiters_of_a_name_share_one_subscription() {
     reentrant(async |bed| {
@@ -71,8 +70,8 @@ async fn waiters_of_a_name_share_one_subscription() {
     .await;
 }
 
-/// The connection for messages pings once an interval, whether the client is idle, holds a lock or waits. Nothing else
-/// is sent.
+/// The connection for messages sends one ping in each interval, whether the client is idle, holds a lock or waits. It
+/// sends nothing else.
 #[tokio::test]
 async fn pings_are_bounded_by_the_ticks_of_their_timer() {
     reentrant(async |bed| {
@@ -98,7 +97,7 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
             eventually("five ticks and a ping", async || ticks.load(Relaxed) >= 5 && bed.admin.calls("ping").await > 0)
                 .await;
             let pings = bed.admin.calls("ping").await;
-            // The client may be one tick ahead, and one tick may be in progress.
+            // The client's timer may be one tick ahead, and the next tick may be in progress.
             let most = ticks.load(Relaxed) + 2;
             assert!(pings <= most, "{state}: {pings} pings in {most} ticks");
             assert_eq!(sent(bed).await, only(&[]), "{state}");
@@ -116,7 +115,7 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
 
 const INTERVAL: Duration = ms(200);
 
-/// Counts the ticks of a timer on the client's thread, which is as late as the client's own timers.
+/// Counts the ticks of a timer on the client's thread. This timer is as late as the client's own timers.
 fn ticks() -> (Arc<AtomicU64>, JoinHandle<()>) {
     let ticks = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ticks);

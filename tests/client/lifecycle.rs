@@ -32,7 +32,7 @@ async fn shut_down_with_ten_locks(bed: &Bed) {
     });
     drop(futures::future::join_all(queued).await);
     client.shutdown(Duration::ZERO).await.unwrap();
-    // The keys are gone before their leases end.
+    // The client deletes the keys before their leases end.
     assert_eq!(bed.admin.keys().await, [""; 0], "keys of held locks and of queued releases");
     for (guard, lost) in guards.into_iter().zip(lost) {
         assert!(!guard.is_held());
@@ -52,8 +52,8 @@ async fn shutdown_releases_held_locks_on_two_threads() {
     reentrant(shut_down_with_ten_locks).await;
 }
 
-/// The last guard is dropped while a shutdown waits for it. With several threads, the shutdown may see the drop before
-/// the release has run.
+/// The last guard is dropped while a shutdown waits for it. With several threads, the shutdown may notice the drop
+/// before the release has run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn release_during_a_shutdown_frees_the_lock() {
     reentrant(async |bed| {
@@ -76,7 +76,7 @@ async fn release_during_a_shutdown_frees_the_lock() {
     .await;
 }
 
-/// In URLs an IPv6 address has brackets. In socket addresses it has none.
+/// An IPv6 address has brackets in a URL, but not in a socket address.
 #[tokio::test]
 async fn commands_and_messages_work_over_ipv6() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
@@ -129,7 +129,7 @@ async fn drop_handles(bed: &Bed, pool_size: usize) -> BoxFuture<'static, Error> 
 
 async fn drop_the_last_handle(bed: &Bed) {
     let all = futures::future::join_all((1..=3).map(|pool_size| drop_handles(bed, pool_size))).await;
-    // After the last guard's drop, its lock is released and the connections close.
+    // After the drop of the last guard, its lock is released and the connections close.
     becomes("connections", 0, async || bed.admin.others().await.len()).await;
     assert_eq!(bed.admin.keys().await, [""; 0]);
     for lost in all {
@@ -147,7 +147,8 @@ async fn dropping_the_last_handle_shuts_down_on_two_threads() {
     reentrant(drop_the_last_handle).await;
 }
 
-/// A late copy of a timed-out acquire may arrive. The client checks for the copy's hold before its connections close.
+/// A late copy of a timed-out acquire may arrive. The client looks for a hold of this copy before its connections
+/// close.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_removes_late_copy_of_acquire_in_doubt() {
     reentrant(async |bed| {
@@ -171,7 +172,7 @@ async fn shutdown_removes_late_copy_of_acquire_in_doubt() {
     .await;
 }
 
-/// The clients are used in different ways and dropped, or are not used at all.
+/// Some clients are used in different ways before they are dropped, and some are not used.
 #[tokio::test]
 async fn dropped_clients_leave_no_keys_connections_or_tasks() {
     reentrant(async |bed| {
@@ -185,7 +186,7 @@ async fn dropped_clients_leave_no_keys_connections_or_tasks() {
                         0 => lock.lock().await.unwrap().unlock().await.map(drop).unwrap(),
                         1 => drop(lock.lock().await.unwrap()),
                         2 => {
-                            // A wait that runs out leaves a subscription behind.
+                            // A wait that has ended leaves its subscription open for a while.
                             let _guard = lock.lock().await.unwrap();
                             assert!(in_vain(&lock.lock_for(ms(20)).await));
                         }
@@ -202,7 +203,7 @@ async fn dropped_clients_leave_no_keys_connections_or_tasks() {
 #[tokio::test]
 async fn connecting_may_be_dropped_at_any_await() {
     reentrant(async |bed| {
-        // On a slow machine, replies arrive before they are awaited, and there are fewer pending await points.
+        // On a slow machine, replies arrive before they are awaited, so fewer await points are pending.
         eventually("connecting is cut off in at least three places", async || {
             for awaits in 0.. {
                 if let Some(client) = cut_at(bed.builder().connect(), awaits).await {

@@ -1,4 +1,4 @@
-//! `Acquire::not_reentrant` for every flavour: an owner that already holds the lock gets an error at once, and keeps
+//! `Acquire::not_reentrant` for every flavour. An owner that already holds the lock gets an error at once, and keeps
 //! its hold.
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ fn told(outcome: Result<Option<Guard>>, label: &str) {
     }
 }
 
-/// Tries every kind of acquire as this owner. Each must be refused at once, however long it may wait.
+/// Tries every kind of acquire as this owner. Each acquire must be refused at once, however long it may wait.
 async fn all_ways_are_told(lock: &dyn DistLock, me: &Owner, label: &str) {
     const TWO_HOURS: Duration = secs(7200);
     let how = || Acquire::new().not_reentrant();
@@ -78,7 +78,7 @@ async fn all_ways_are_told(lock: &dyn DistLock, me: &Owner, label: &str) {
     }
 }
 
-/// testSameThreadReacquireThrows and testCrossInstanceSameThreadReentryThrows, also from another process: nothing
+/// testSameThreadReacquireThrows and testCrossInstanceSameThreadReentryThrows, also from another process. Nothing
 /// changes, and one unlock releases the lock.
 #[tokio::test]
 async fn reentry_is_refused_at_once_and_leaves_keys_unchanged() {
@@ -94,10 +94,10 @@ async fn reentry_is_refused_at_once_and_leaves_keys_unchanged() {
                 sent(bed).await;
                 all_ways_are_told(&*lock, &me, label).await;
                 all_ways_are_told(&*handle, &me, &format!("{label}, by another handle")).await;
-                // A striped lock also queries its other segments.
+                // A striped lock also queries its other segments, so its number of commands is larger.
                 let asked = sent(bed).await;
                 assert!(asked.is_empty() || label == "striped", "{label}: the client knows, and asked: {asked:?}");
-                // The other client gets the owner as text, so only the server can tell that it holds the lock.
+                // The other client gets the owner as text, so only the server knows that the owner holds the lock.
                 let same = elsewhere(&me);
                 all_ways_are_told(&*there, &same, &format!("{label}, in another process")).await;
                 all_ways_are_told(&*lock, &me, &format!("{label}, once it is known elsewhere")).await;
@@ -122,7 +122,7 @@ async fn reentry_is_refused_at_once_and_leaves_keys_unchanged() {
     .await;
 }
 
-/// The policy belongs to the call: calls without it re-enter, before and after.
+/// The option applies to one call only. Calls without it re-enter, before and after.
 #[tokio::test]
 async fn not_reentrant_applies_to_its_own_call_only() {
     reentrant(async |bed| {
@@ -145,13 +145,14 @@ async fn not_reentrant_applies_to_its_own_call_only() {
     .await;
 }
 
-/// testContendingThreadBlocksAndAcquiresOnRelease: other owners wait as usual, here and in another process. A fresh
-/// owner never counts as a holder.
+/// testContendingThreadBlocksAndAcquiresOnRelease. Other owners wait as usual, here and in another process. A new owner
+/// never counts as a holder.
 #[tokio::test]
 async fn other_owners_wait_and_acquire_on_release() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
-        // Readers do not wait for each other, and two of three segments are free.
+        // Read locks and striped locks are left out: readers do not wait for each other, and two of three segments are
+        // free.
         for (label, make) in FLAVOURS.into_iter().filter(|(label, _)| !["read", "striped"].contains(label)) {
             for from in [&client, &other] {
                 let guard = make(&client, label).acquire(Acquire::new().not_reentrant()).await.unwrap().unwrap();
@@ -223,7 +224,8 @@ async fn group_lock_is_refused_if_owner_holds_one_member() {
     .await;
 }
 
-/// With this option, both halves of a read-write lock count as one lock: a writer that wants to read is refused.
+/// With this option, both halves of a read-write lock count as one lock. An owner that writes and wants to read is
+/// refused.
 #[tokio::test]
 async fn read_acquire_by_writer_counts_as_reentry() {
     reentrant(async |bed| {
@@ -237,7 +239,7 @@ async fn read_acquire_by_writer_counts_as_reentry() {
             told(there.read().acquire(how().wait(wait)).await, "read there while writing");
             assert_eq!(bed.admin.keys().await, ["job"]);
             assert_eq!(writes.unlock().await.unwrap(), Released::Free);
-            // A reader that wants to write would wait for itself, so the acquire is always refused.
+            // An owner that reads and wants to write would wait for itself, so its acquire is always refused.
             let reads = rw.read().acquire(how()).await.unwrap().unwrap();
             for writing in [rw.write(), there.write()] {
                 let refused = writing.acquire(how().wait(wait)).await;

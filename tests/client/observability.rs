@@ -1,4 +1,4 @@
-//! Every metric and log event listed in `docs/observability.md` exists, and no others do.
+//! The metrics and log events of this crate are exactly those that `docs/observability.md` lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -35,12 +35,13 @@ fn sources() -> Vec<String> {
     found
 }
 
-/// Counts the different lines that contain `text`. The same event in two places counts once.
+/// Counts the different lines that contain `text`. Equal lines in two places count once.
 fn lines(sources: &[String], text: &str) -> usize {
     let mut all = BTreeSet::new();
     for (file, source) in sources.iter().enumerate() {
         for (number, line) in source.lines().enumerate().filter(|(_, line)| line.contains(text)) {
-            // A statement that continues on the next line counts by its position.
+            // A statement that continues on the next line is identified by its position, because its first line says
+            // too little.
             let place = if line.ends_with(';') { (0, 0) } else { (file + 1, number) };
             all.insert((line.trim(), place));
         }
@@ -89,7 +90,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Adds the metrics since the last snapshot. A snapshot resets every metric, and our gauge reports only changes.
+    /// Adds the metrics since the last snapshot. A snapshot resets every metric, and the gauge reports only changes.
     fn look(&mut self, snapshotter: &Snapshotter) {
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {
             let key = key.key();
@@ -117,7 +118,7 @@ async fn bring_about_each_outcome(bed: &Bed, seen: &mut Seen, snapshotter: &Snap
 
     let guard = lock.lock().await.unwrap();
     assert!(other.try_lock().await.unwrap().is_none());
-    // A waiter behind a hold of its own client may send no command.
+    // A waiter behind a hold of its own client may not send a command.
     assert!(lock.lock_for(ms(60)).await.unwrap().is_none());
     assert!(other.acquire(Acquire::new().lease(Duration::ZERO)).await.is_err(), "no lease is of zero length");
 
@@ -136,7 +137,7 @@ async fn bring_about_each_outcome(bed: &Bed, seen: &mut Seen, snapshotter: &Snap
     DistLock::force_unlock(&lock).await.unwrap();
     assert!(guard.unlock().await.is_err());
 
-    // The lease ends while this thread sleeps, so the release detects the loss. The server may still have the hold.
+    // The lease ends while this thread sleeps, so the release finds the loss. The server may still have the hold.
     for beyond in [ms(0), ms(100)] {
         let guard = lock.lock_leased(ms(300)).await.unwrap();
         std::thread::sleep(guard.remaining() + beyond);
@@ -148,7 +149,7 @@ async fn bring_about_each_outcome(bed: &Bed, seen: &mut Seen, snapshotter: &Snap
 async fn each_outcome_is_counted_once_and_timed() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    // This runtime has one thread, and the recorder applies to that thread.
+    // This runtime has one thread, and the recorder records this thread.
     let _recording = metrics::set_default_local_recorder(&recorder);
     let mut seen = Seen::default();
     bed::run_on(

@@ -107,13 +107,13 @@ fn calls_moved_to_other_executor_get_runtime_gone_error() {
         let lock = || client.reentrant("x");
         let begun = match round % 3 {
             0 => vec![("a waiter", waits(lock(), None))],
-            // One task sends commands. Two tasks wait behind it, one of them with a time limit.
+            // One task sends commands. Two tasks wait behind it, and one of them has a time limit.
             1 => vec![
                 ("the first", waits(lock(), None)),
                 ("the second", waits(lock(), None)),
                 ("the third", waits(lock(), Some(secs(600)))),
             ],
-            // A spin lock's waiter always has a poll ahead.
+            // A spin lock's waiter always has another poll to make.
             _ => vec![("a spin lock's waiter", waits(client.spin("x"), None))],
         };
         let mut calls = Calls::new();
@@ -128,7 +128,7 @@ fn calls_moved_to_other_executor_get_runtime_gone_error() {
     theirs.block_on(taken.unlock()).unwrap();
 }
 
-/// A call may learn that its batch was dropped before it learns that the runtime is gone.
+/// A call may learn that its batch was dropped before it learns that the runtime has ended.
 #[test]
 fn calls_of_one_batch_get_runtime_gone_error() {
     let server = RedisServer::start();

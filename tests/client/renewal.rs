@@ -1,9 +1,9 @@
-//! Renewal on a real server: a failed renewal of one lock does not affect others, and a release is not a loss.
+//! Renewal on a real server. A failed renewal of one lock does not affect other locks, and a release is not a loss.
 
 use bed::{becomes, ms, reentrant};
 use distlock::{Acquire, Released};
 
-/// In some batches, a key has another type or is missing.
+/// Some batches have a key that is missing or has another type.
 #[tokio::test]
 async fn bad_key_does_not_stop_renewal_of_other_locks() {
     reentrant(async |bed| {
@@ -54,8 +54,8 @@ async fn released_holds_do_not_stop_renewal_of_next_owner() {
     .await;
 }
 
-/// Each of many sections listens for a loss, and renewals race with the releases. A deliberate release never signals a
-/// loss.
+/// Many sections (times in which a lock is held) listen for a loss, and renewals race with the releases. A release
+/// never signals a loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_beside_renewals_signals_no_loss() {
     reentrant(async |bed| {

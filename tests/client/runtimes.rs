@@ -38,7 +38,7 @@ const WORKS: [(&str, Work); 6] = [
     ("force_unlock", |lock| Box::pin(async move { drop(lock.force_unlock().await) })),
 ];
 
-/// Runs the flavour's scripts once. Then the server knows them, and each command of the test is sent once.
+/// Runs the flavour's scripts once, so that the server knows them and the test sends each command once.
 async fn learn(client: &Client, flavour: Flavour) {
     let lock = client.lock(flavour, "known");
     let guard = lock.lock().await.unwrap();
@@ -47,8 +47,8 @@ async fn learn(client: &Client, flavour: Flavour) {
     lock.force_unlock().await.unwrap();
 }
 
-/// The reply arrives after the runtime has ended, or never. Without a reply, undoing the command needs timers, and the
-/// ended runtime has none.
+/// The reply arrives after the runtime has ended, or never. If it never arrives, the undo needs timers, and the ended
+/// runtime has none.
 async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool) {
     reentrant(async |bed| {
         let proxy = bed.proxy();
@@ -74,7 +74,7 @@ async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool)
                     hit.disarm();
                     there.shutdown_background();
                     idle(&client).await;
-                    // Other tasks may share the hold of an explicit owner, so the client does not undo this hold.
+                    // Other tasks may share the hold of an explicit owner, so the client does not undo such a hold.
                     if lost && what.contains("owner") {
                         bed.admin.cmd::<u64>(&["DEL", &name]).await;
                     }
@@ -96,7 +96,7 @@ bed::cases!(a_runtime_that_ends_with_a_command_in_flight_leaves_nothing:
     with_lost_reply = true,
 );
 
-/// The task that began the local queue of a striped lock ends with its runtime.
+/// The task that created the local queue of a striped lock ends with its runtime.
 #[tokio::test]
 async fn striped_lock_waiter_is_served_after_runtime_of_first_waiter_ends() {
     reentrant(async |bed| {
@@ -108,7 +108,7 @@ async fn striped_lock_waiter_is_served_after_runtime_of_first_waiter_ends() {
         there.spawn(async move { first.lock().await.unwrap() });
         eventually("it waits", async || client.stats().waiting >= 2).await;
         let second = takes(striped.clone());
-        // The second waiter joins the first waiter's queue. No counter shows this.
+        // The second waiter joins the first waiter's queue in this time. No counter shows this.
         tokio::time::sleep(ms(50)).await;
         there.shutdown_background();
         for guard in held {
@@ -128,7 +128,7 @@ fn runtime_that_ends_after_any_step_leaves_no_keys() {
     for (what, work) in WORKS {
         for steps in 0..24 {
             let lock = client.lock(Flavour::Reentrant, what);
-            // A runtime with a running clock. No task waits for its end.
+            // Another runtime with a timer. No task waits for its end.
             let there = Builder::new_current_thread().enable_all().build().unwrap();
             let task = there.spawn(work(lock));
             for _ in 0..steps {

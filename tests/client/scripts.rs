@@ -1,4 +1,4 @@
-//! The number of commands inside each script, for n and 10 n items of the quantity that determines the script's cost.
+//! The number of commands inside each script. The quantity that determines the script's cost is n, and then 10 n.
 
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer};
 use distlock_support::{Action, Matcher};
@@ -58,7 +58,7 @@ async fn script_command_counts_stay_within_stated_bounds() {
     .await;
 }
 
-/// Every call of every flavour is sent, alone and batched. The server then knows exactly the scripts that
+/// Sends every call of every flavour, alone and in a batch. Then the server knows exactly the scripts that
 /// `bed::scripts` lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn list_of_scripts_is_complete() {
@@ -77,7 +77,7 @@ async fn list_of_scripts_is_complete() {
             known.iter().zip(there).filter(|(_, there)| !there).map(|((name, _), _)| *name).collect();
         let info: String = bed.admin.cmd(&["INFO", "memory"]).await;
         let count = info.lines().find_map(|line| line.strip_prefix("number_of_cached_scripts:")).unwrap();
-        // Outside a batch, this script is sent as the equivalent plain command.
+        // Outside a batch, the client sends the equivalent plain command instead of this script.
         assert_eq!(missing, ["plain/set"]);
         assert_eq!(count.trim().parse::<usize>().unwrap(), known.len() - missing.len(), "some are in no list");
         // After a force, covers of readers stay until they expire.
@@ -124,7 +124,7 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
         async move { lock.lock().await.unwrap().unlock().await.unwrap() }
     });
     futures::future::join_all(all).await;
-    // The guard is turned into its owner, and the force releases its hold.
+    // The guard is turned into its owner, and the force ends its hold.
     let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
     drop(guard.into_owner());
     idle(client).await;
@@ -144,7 +144,7 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
     idle(client).await;
 }
 
-/// The server has forgotten the script, so an attempt takes two commands. The second command gets no reply.
+/// The server has forgotten the script, so an attempt takes two commands. The second gets no reply.
 async fn a_wait_ends_while_a_forgotten_script_is_sent_in_full(flavour: Flavour) {
     reentrant(async |bed: &Bed| {
         let proxy = bed.proxy();

@@ -6,8 +6,8 @@ use distlock_support::{Action, Matcher};
 use super::rig::{each, elsewhere, is_served, nothing_under_way, waiting};
 use bed::{builder, end, ends, enter, freed, idle, ms, reentrant, secs};
 
-/// A guard expires, and the owner acquires the lock again. The second acquire uses the same client, or another client
-/// with or without a guard.
+/// A guard expires, and the owner acquires the lock again: at the same client, or at another client with or without a
+/// guard.
 #[tokio::test]
 async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
     each(async |bed, flavour| {
@@ -24,7 +24,7 @@ async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
             drop(expired);
             nothing_under_way(&first).await;
             assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{what}");
-            // The flavour that a holder excludes.
+            // The flavour that a holder of `flavour` excludes.
             let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
             assert!(third.lock(rival, "x").try_lock().await.unwrap().is_none(), "{what}: two holders");
             let released = match (held, given_up) {
@@ -40,7 +40,8 @@ async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
     .await;
 }
 
-/// Another process read the owner from the lock's state. Neither release ends the other process's hold.
+/// Another process has read the owner from the lock's state and acquired. Neither process's release ends the other's
+/// hold.
 #[tokio::test]
 async fn holds_of_owner_read_from_redis_are_released_in_any_order() {
     each(async |bed, flavour| {
@@ -64,7 +65,7 @@ async fn holds_of_owner_read_from_redis_are_released_in_any_order() {
     .await;
 }
 
-/// The extend shortens the lease, and arrives after another client has re-entered as the owner.
+/// The extend to a shorter lease arrives after another client has re-entered as the owner.
 #[tokio::test]
 async fn extend_in_flight_shortens_no_lease_of_other_hold() {
     each(async |bed, flavour| {
@@ -122,7 +123,7 @@ async fn acquire_in_flight_and_acquire_of_other_client_count_as_two_holds() {
     .await;
 }
 
-/// Another client released the newest hold, and this client does not know it.
+/// Another client released this client's newest hold, and this client has not noticed.
 #[tokio::test]
 async fn reentry_beside_lost_hold_ends_no_other_hold() {
     each(async |bed, flavour| {
@@ -142,8 +143,8 @@ async fn reentry_beside_lost_hold_ends_no_other_hold() {
     .await;
 }
 
-/// This client's hold is gone, and the owner holds the lock through another client. If the owner queued, it would wait
-/// for itself.
+/// This client's hold is gone, but the owner holds the lock at another client. If the acquire waited, it would wait for
+/// its own owner.
 #[tokio::test]
 async fn an_owner_that_holds_the_lock_elsewhere_does_not_queue() {
     reentrant(async |bed| {
@@ -168,7 +169,7 @@ async fn an_owner_that_holds_the_lock_elsewhere_does_not_queue() {
     .await;
 }
 
-/// A lock of another flavour uses the name of a read-write lock.
+/// A lock of another flavour has the same name as a read-write lock.
 #[tokio::test]
 async fn an_error_names_the_owner_that_holds_a_half_of_a_read_write_lock() {
     reentrant(async |bed| {

@@ -1,5 +1,5 @@
-//! An executor may poll a task inside `wake`. So the crate must not call `wake` while it locks the waiters' tables,
-//! which the task uses.
+//! An executor may poll a task inside `wake`, and the task uses the waiters' tables. So the crate must not call `wake`
+//! while it has locked one of these tables.
 
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake};
@@ -19,7 +19,7 @@ use bed::{PATIENCE, becomes};
 struct Inline(Mutex<Task>);
 
 struct Task {
-    /// None while the task is polled.
+    /// `None` while the task is polled.
     work: Option<BoxFuture<'static, ()>>,
     woken: bool,
 }
@@ -35,7 +35,7 @@ impl Wake for Inline {
         let mut work = {
             let mut task = self.0.lock();
             task.woken = true;
-            // The poll in progress sees `woken`.
+            // If the task is being polled, that poll repeats because of `woken`.
             let Some(work) = task.work.take() else { return };
             work
         };
@@ -54,8 +54,8 @@ impl Wake for Inline {
     }
 }
 
-/// Four tasks wait, each polled inside its waker. The tasks begin on the client's runtime, so their wakers are called
-/// directly, without a tokio task in between.
+/// Four tasks wait, and each is polled inside its waker. The client's runtime calls their wakers directly, without a
+/// tokio task in between.
 fn in_their_wakers(home: &Runtime, client: &Client, flavour: Flavour) {
     let name = format!("x-{flavour}");
     let lock = client.lock(flavour, &name);
@@ -91,7 +91,7 @@ fn waker_that_polls_its_waiter_causes_no_deadlock_on_message() {
     }
 }
 
-/// Without messages, a fair lock's waiters learn of a grant from the reply to the refresh of their places.
+/// Without messages, a fair lock's waiters learn of a grant from the reply to the refresh of their queue entries.
 #[test]
 fn waker_that_polls_its_waiter_causes_no_deadlock_on_reply() {
     let server = RedisServer::start();

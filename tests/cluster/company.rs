@@ -1,4 +1,4 @@
-//! Callers whose calls share commands and servers with other callers.
+//! Callers whose calls share commands and servers with calls of other callers.
 
 use distlock::{Acquire, Error, Flavour};
 use futures::future::join_all;
@@ -39,7 +39,7 @@ async fn refused_names_do_not_fail_the_calls_they_share_a_command_with() {
     }))
     .await;
     assert_eq!(one.renew_now().await.renewed, 300);
-    // The right to part of the held names is revoked. The other names are still renewed.
+    // The login loses the right to some of the held names. The other names are still renewed.
     let user = ["ACL", "SETUSER", "some", "resetkeys", "~mine:1*", "~*mine:1*"];
     node.admin().cmd::<()>(&user).await;
     let kept = guards.iter().filter(|guard| guard.name().starts_with("mine:1")).count();

@@ -1,5 +1,5 @@
-//! The number of commands for names on several primaries, by the primaries' own counters. Operations that cost the same
-//! as on one server are tested in `cost.rs` of their flavour, which also runs over a cluster.
+//! The number of commands for names on several primaries, as the primaries count them. Operations that cost the same as
+//! on one server are tested in `cost.rs` of each flavour's folder, which also runs over a cluster.
 
 use distlock::{Acquire, DistLock as _, Flavour, RedLock};
 use distlock_support::cluster::key_in;
@@ -8,7 +8,7 @@ use futures::future::join_all;
 
 use crate::{client, end, lock, primaries};
 
-/// Two names in each of these slots. Each of the three primaries has two of the slots.
+/// Each of the three primaries has two of these slots. The tests use two names in each slot.
 const SLOTS: [u16; 6] = [10, 20, 6_000, 6_010, 16_000, 16_010];
 
 fn names(prefix: &str) -> Vec<String> {
@@ -35,7 +35,7 @@ async fn multi_lock_costs_one_command_per_slot_and_per_released_name() {
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let multi = one.multi(names("list"));
     scripts(&admin).await;
-    // The first time, each primary needs one more command, which sends the script.
+    // The first call needs a second command at each primary, which sends the script.
     for told in [2, 1] {
         let guard = multi.lock().await.unwrap();
         let taken = scripts(&admin).await;
@@ -45,7 +45,7 @@ async fn multi_lock_costs_one_command_per_slot_and_per_released_name() {
         let given = scripts(&admin).await;
         assert!(given == 12 || given <= 12 * told, "given back by {given}");
     }
-    // Another client holds one name, so the names of the other slots are released again.
+    // Another client holds one name, so the acquire fails and the names of the other slots are released again.
     let theirs = lock(&other, Flavour::Reentrant, &names("list")[0]).lock().await.unwrap();
     scripts(&admin).await;
     assert!(multi.try_lock().await.unwrap().is_none());
@@ -56,7 +56,7 @@ async fn multi_lock_costs_one_command_per_slot_and_per_released_name() {
     end(other).await;
 }
 
-/// Renewals of read-write locks touch several keys per name, so they are sent slot by slot.
+/// Renewals of read-write locks touch several keys for each name, so each slot gets its own command.
 #[tokio::test]
 async fn renewal_costs_one_command_per_primary_or_slot() {
     let (cluster, admin) = begin().await;
@@ -67,7 +67,8 @@ async fn renewal_costs_one_command_per_primary_or_slot() {
         let guards: Vec<_> =
             join_all(locks.iter().map(|lock| lock.lock())).await.into_iter().map(Result::unwrap).collect();
         let commands = if matches!(flavour, Flavour::Read | Flavour::Write) { 6 } else { 3 };
-        // The first round may wait for a watchdog round, or for a connection whose holds are being confirmed.
+        // The first round may share the work with a round of the watchdog, or with the confirmation of a new
+        // connection's holds.
         let mut counts = Vec::new();
         while counts.last() != Some(&commands) {
             assert!(counts.len() < 4, "{flavour}: commands of a round: {counts:?}, not {commands}");
@@ -113,13 +114,13 @@ async fn connecting_costs_one_probe_and_two_connections_per_primary() {
     };
     admin.reset_stats().await;
     let (one, another) = (client(&cluster).await, client(&cluster).await);
-    // Connecting stops at the first seed that answers, so some seeds may get no connection.
+    // Connecting stops at the first seed that answers, so other seeds may get no connection.
     bed::eventually("all stand", async || connections().await >= 2 * 8).await;
     let all = async || admin.others().await.len();
     bed::eventually("two each", async || all().await == 2 * 6).await;
     let made = connections().await;
     assert!(made <= 2 * 12, "{made}");
-    // The first client sends each server the script.
+    // The first client also sends the script to each server.
     assert_eq!(scripts(&admin).await, 3 * 2 + 3);
     end(one).await;
     end(another).await;

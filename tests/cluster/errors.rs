@@ -43,7 +43,7 @@ async fn one_reachable_seed_is_enough_and_none_is_an_error() {
     assert!(is_refused(&error), "{error:?}");
 }
 
-/// A web server, a socket that never answers, and a host that does not exist.
+/// The seed is a web server, a socket that never answers, or a host that does not exist.
 #[tokio::test]
 async fn address_without_a_redis_server_is_an_error() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -65,7 +65,8 @@ async fn address_without_a_redis_server_is_an_error() {
     answering.abort();
 }
 
-/// If seeds fail for different reasons, the error names the reason that a server gave, whichever failure comes last.
+/// If several seeds (the addresses in the URL) fail for different reasons, the error names the reason that a server
+/// gave, even if other failures come later.
 #[tokio::test]
 async fn single_server_among_seeds_is_reported_or_skipped() {
     let (single, cluster) = (RedisServer::start(), primaries(2).await);
@@ -153,7 +154,7 @@ async fn names_in_two_slots_and_other_databases_are_refused() {
     assert!(matches!(error, Error::Config { .. }), "{error}");
 }
 
-/// The router retries a refused command until the command times out. A shorter wait ends before that.
+/// The router retries a refused command for one command timeout. A shorter wait ends before that.
 #[tokio::test]
 async fn short_wait_at_a_refusing_primary_reports_the_refusal() {
     let cluster = primaries(2).await;
@@ -167,7 +168,7 @@ async fn short_wait_at_a_refusing_primary_reports_the_refusal() {
     for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write] {
         let outcome = bed::with_longer_waits(ms(300), async |wait| {
             let outcome = lock(&client, flavour, "refused").lock_for(wait).await;
-            // The server was paused at the end of the wait.
+            // The server did not answer at the end of the wait, so the test tries again.
             (!matches!(outcome, Err(Error::Timeout { .. }))).then_some(outcome)
         })
         .await;

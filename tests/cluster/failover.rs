@@ -36,8 +36,8 @@ async fn requested_failover_keeps_every_hold() {
 async fn release_right_after_a_requested_failover_wakes_the_waiters() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
     let (one, two) = (woken_by_messages(&cluster).connect().await.unwrap(), client(&cluster).await);
-    // In twice the node timeout, a node votes for only one replica of a primary. So the shards fail over one after the
-    // other.
+    // A node votes for a replica of one primary at most once in two node timeouts. So the shards fail over one after
+    // the other.
     for slot in [7, 7_000, 14_000].into_iter().cycle().take(6) {
         let primary = cluster.owner(slot).await;
         let replica = cluster.replicas_of(primary).await[0];
@@ -69,8 +69,8 @@ async fn release_right_after_a_requested_failover_wakes_the_waiters() {
     end(two).await;
 }
 
-/// A primary is killed with a lock that no replica has. The client's monitoring of the slot map must notify the idle
-/// holder. The next renewal is 20 minutes away.
+/// A primary is killed, and no replica has its lock. The holder is idle, and its next renewal is 20 minutes away. The
+/// client's regular look at the slot map must notify the holder.
 #[tokio::test]
 async fn idle_holder_of_a_lock_that_the_new_primary_does_not_know_is_signalled() {
     let cluster = Cluster::start(ClusterOptions::default().require_full_coverage(false)).await;
@@ -89,8 +89,8 @@ async fn idle_holder_of_a_lock_that_the_new_primary_does_not_know_is_signalled()
     end(one).await;
 }
 
-/// A primary is frozen past the promotion of its replica, and resumes with commands in its sockets. If both primaries
-/// grant a lock, the holder at the old primary is notified.
+/// A primary is frozen until its replica is promoted. It resumes with commands in its sockets. If both primaries grant
+/// a lock, the holder at the old primary is notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_granted_by_a_woken_old_primary_is_signalled() {
     let cluster = Cluster::start(ClusterOptions::default().node_timeout(500).require_full_coverage(false)).await;

@@ -44,12 +44,12 @@ async fn topology_lists_primaries_and_replicas() {
     end(one).await;
 }
 
-/// Only the message can wake the waiter, which would not poll for an hour.
+/// Only a message can wake the waiter, whose next poll is an hour away.
 #[tokio::test]
 async fn release_wakes_the_waiter_of_another_client() {
     let cluster = primaries(3).await;
     let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
-    // Waiters of plain locks may also poll.
+    // Waiters of plain locks are left out, because they poll.
     for flavour in exclusive().filter(|flavour| *flavour != Flavour::Plain) {
         let name = format!("wake:{flavour}");
         let guard = lock(&one, flavour, &name).lock().await.unwrap();

@@ -26,7 +26,7 @@ async fn promote(cluster: &Cluster, round: usize) {
     cluster.failover(replica).await;
 }
 
-/// Opens a slot for a move, and uses a lock without keys. The target of the move serves this lock.
+/// Opens a slot for a move, and uses a lock whose keys do not exist yet. The target of the move serves this lock.
 async fn open<'a>(cluster: &'a Cluster, one: &Client, name: &str) -> (&'a Node, &'a Node) {
     let from = cluster.primary_of(name).await;
     let to = cluster.other_primary(from).await;
@@ -97,7 +97,7 @@ async fn shutdown_during_a_query_of_the_map_leaves_no_connection() {
     for n in 0..10 {
         let one = bed::builder(&cluster.url()).scan_interval(ms(100)).connect().await.unwrap();
         work(&one).await;
-        // A network with latency.
+        // The network has latency.
         for node in cluster.nodes() {
             node.proxy().set_downstream_mode(Mode::Delay(ms(60)));
         }

@@ -28,7 +28,7 @@ async fn client(cluster: &Cluster) -> Client {
     bed::builder(&cluster.url()).connect().await.expect("connect to the cluster")
 }
 
-/// A client whose waiters never poll during a test: only messages and changes of the cluster wake them.
+/// A client whose waiters never poll during a test. Only messages and changes of the cluster wake them.
 fn woken_by_messages(cluster: &Cluster) -> Builder {
     bed::builder(&cluster.url()).watchdog(secs(3600)).poll_cap(secs(3600)).scan_interval(secs(3600))
 }

@@ -1,5 +1,5 @@
-//! Slots move back and forth while locks in them are held and waited for: key by key, and atomically on servers that
-//! support it (`CLUSTER MIGRATESLOTS` of Valkey 9).
+//! Slots move back and forth while locks in them are held and waited for. A slot moves key by key, or atomically on
+//! servers that support it (`CLUSTER MIGRATESLOTS` of Valkey 9).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ async fn cluster(way: Way) -> Option<Cluster> {
 }
 
 fn name(flavour: Flavour) -> String {
-    // Both halves belong to one lock.
+    // The two halves are one lock.
     let of = if flavour == Flavour::Read { Flavour::Write } else { flavour };
     format!("{{{TAG}}}:{of}")
 }
@@ -90,8 +90,8 @@ async fn holds_survive_a_move(way: Way) {
 
 bed::cases!(holds_survive_a_move: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
-/// The held flavour, and the flavour that another client waits for. Plain locks are left out, because their waiters may
-/// also poll.
+/// The held flavour, and the flavour that another client waits for. Plain locks are left out, because their waiters
+/// poll.
 const PAIRS: [(Flavour, Flavour); 6] = [
     (Flavour::Reentrant, Flavour::Reentrant),
     (Flavour::Fair, Flavour::Fair),
@@ -101,7 +101,7 @@ const PAIRS: [(Flavour, Flavour); 6] = [
     (Flavour::Read, Flavour::Write),
 ];
 
-/// A release after the move wakes a waiter that subscribed before the move. Only messages wake it.
+/// After the move, a release wakes a waiter that subscribed before the move. Only messages wake this waiter.
 async fn release_after_a_move_wakes_the_waiter(way: Way) {
     let Some(cluster) = cluster(way).await else { return };
     let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
@@ -137,7 +137,7 @@ async fn release_during_a_move_wakes_the_waiter(way: Way) {
 
 bed::cases!(on two threads, release_during_a_move_wakes_the_waiter: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
-/// Counts the tasks inside a lock, and the turns so far.
+/// Counts the tasks that hold a lock now, and the turns (acquires) so far.
 #[derive(Debug, Default)]
 struct Inside {
     readers: AtomicU32,
@@ -146,8 +146,8 @@ struct Inside {
 }
 
 impl Inside {
-    /// Takes one turn, and asserts that the holder is alone or among readers, and that its lock is not signalled as
-    /// lost.
+    /// Takes one turn. Asserts that the holder is alone or shares the lock with readers, and that its lock is not
+    /// reported lost.
     async fn turn(&self, flavour: Flavour, guard: &Guard) {
         let reads = flavour == Flavour::Read;
         let mine = if reads { &self.readers } else { &self.others };
@@ -174,13 +174,13 @@ async fn take_turns(client: Client, flavour: Flavour, inside: Arc<Inside>, done:
     }
 }
 
-/// Three clients take turns at locks of every flavour while the slot moves. Other locks, some in the same slot, are
-/// held and renewed in the same commands.
+/// Three clients take turns at locks of every flavour while the slot moves. Other locks, some of them in the same slot,
+/// are held and renewed by the same commands.
 async fn turns_go_on_during_moves(way: Way) {
     let Some(cluster) = cluster(way).await else { return };
     let clients = [client(&cluster).await, client(&cluster).await, client(&cluster).await];
     let done = Arc::new(AtomicBool::new(false));
-    // Both halves of the read-write lock share one counter.
+    // Both halves of the read-write lock use one counter.
     let both = Arc::new(Inside::default());
     let inside = FLAVOURS.map(|flavour| match flavour {
         Flavour::Read | Flavour::Write => (flavour, Arc::clone(&both)),
@@ -221,8 +221,8 @@ async fn turns_go_on_during_moves(way: Way) {
 
 bed::cases!(on two threads, turns_go_on_during_moves: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
-/// During the move, the slot's keys are on both servers. A lock with one key works. A lock with several keys works
-/// again after the move.
+/// During the move, the slot's keys are on both servers. A lock with one key works during the move. A lock with several
+/// keys works again after the move.
 #[tokio::test]
 async fn half_moved_slot_keeps_exclusion_and_releases() {
     let cluster = primaries(2).await;

@@ -23,8 +23,8 @@ fn are_at(client: &Client, host: &str) -> bool {
     client.topology().servers.iter().all(|server| server.address.starts_with(host))
 }
 
-/// Clients use the announced name only if the servers prefer it. A redirect by that name leads to the server that is
-/// already known.
+/// A client uses the name that a server announces only if the servers prefer names. A redirect by that name leads to a
+/// server that the client already knows.
 #[tokio::test]
 async fn announced_host_name_is_used_where_servers_prefer_it() {
     let cluster = primaries(2).await;
@@ -42,7 +42,7 @@ async fn announced_host_name_is_used_where_servers_prefer_it() {
     for n in 0..20 {
         turn(&by_name, Flavour::Reentrant, &format!("name:{n}")).await;
     }
-    // The redirect contains the server's name. Both clients follow it to a server that they already know.
+    // The redirect contains the server's name. Both clients follow it to a known server.
     let guards = [
         lock(&by_name, Flavour::Reentrant, "one").lock().await.unwrap(),
         lock(&by_address, Flavour::Fair, "two").lock().await.unwrap(),

@@ -9,8 +9,8 @@ use futures::future::join_all;
 
 use crate::{client, end, lock, primaries, secs, turn};
 
-/// A primary dies for good and is forgotten. An operator assigns its slots to a node with a lower config epoch
-/// (`CLUSTER ADDSLOTS`, as no node has them). The cluster is complete, so existing and new clients must work.
+/// A primary dies for good and is forgotten. Its slots have no node, and an operator assigns them to a node with a
+/// lower config epoch (`CLUSTER ADDSLOTS`). The cluster is complete, so existing and new clients must work.
 #[tokio::test]
 async fn slots_of_a_forgotten_primary_are_found_at_a_node_of_a_lower_epoch() {
     let cluster = Cluster::start(ClusterOptions::default().primaries(4).replicas(0).require_full_coverage(false)).await;
@@ -42,7 +42,7 @@ async fn connections_received(node: &distlock_support::Node) -> usize {
     received.trim().parse::<usize>().unwrap()
 }
 
-/// 500 tasks work in a slot that moves to a server without connections of the client. The tasks share a few new
+/// 500 tasks work in a slot that moves to a server to which the client has no connection. The tasks share a few new
 /// connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd_that_is_redirected_to_a_new_server_shares_its_connections() {
@@ -79,8 +79,8 @@ async fn crowd_that_is_redirected_to_a_new_server_shares_its_connections() {
     end(one).await;
 }
 
-/// Two servers redirect to each other for a slot. Callers get a retryable error, and the pauses between rounds bound
-/// the redirects, also while the client renews other locks.
+/// Two servers redirect to each other for a slot. Callers get a retryable error. The pauses limit the number of
+/// redirects, also while the client renews other locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirects_in_a_circle_are_bounded() {
     const WAITERS: u64 = 4;
@@ -107,6 +107,6 @@ async fn redirects_in_a_circle_are_bounded() {
         redirects += moved.map_or(0, |count| count.trim().parse::<u64>().unwrap());
     }
     assert!(guards.iter().all(distlock::Guard::is_held));
-    // Nine redirects in a row and then a pause of 0.1 s, for 8 s. A slow machine makes fewer.
+    // For 8 s, nine redirects in a row are followed by a pause of 0.1 s. A slow machine makes fewer redirects.
     assert!(redirects < WAITERS * 9 * 110, "{redirects} redirects for {WAITERS} waiters");
 }

@@ -1,4 +1,4 @@
-//! One of three primaries is frozen or killed. The other two shards continue without errors, and the lost slots are
+//! One of three primaries is frozen or killed. Locks on the other two shards work without errors. The lost slots are
 //! served again after the promotion.
 
 use std::sync::Arc;
@@ -140,7 +140,8 @@ bed::cases!(on two threads, healthy_shards_work_on:
     without_replicas_and_full_coverage = (0, true),
 );
 
-/// One client, one name on each shard, and a frozen server. The acquire of all names fails and leaves nothing behind.
+/// One client locks one name on each shard, and one server is frozen. The acquire of all names fails and leaves nothing
+/// behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_lock_with_frozen_member_leaves_no_keys() {
     let cluster =

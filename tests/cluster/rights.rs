@@ -1,5 +1,5 @@
-//! The minimal access lists of `docs/acl.md` and `docs/clusters.md` during slot moves. `tests/client/acl.rs` tests the
-//! rest of the lists, also over a cluster.
+//! The minimal access lists of `docs/acl.md` and `docs/clusters.md` during slot moves. `tests/client/acl.rs` tests
+//! other uses of the lists, also over a cluster.
 
 use distlock::{Builder, Client, Error, Flavour, Sharded};
 use distlock_support::cluster::key_in;
@@ -34,7 +34,7 @@ async fn refused(admin: &Admin) -> Vec<redis::Value> {
     admin.cmd(&["ACL", "LOG"]).await
 }
 
-/// A name that lies in this slot once the prefix is added.
+/// A name that is in this slot when the prefix is added.
 fn name_in(slot: u16, prefix: &str) -> String {
     key_in(slot, &format!("app:{prefix}"))["app:".len()..].to_owned()
 }
@@ -116,8 +116,8 @@ async fn acquire_without_right_to_name_reports_refusal() {
     end(stray).await;
 }
 
-/// The access list denies the channels while a task waits, and later allows the channels again. Only a message wakes
-/// the waiter.
+/// The access list denies the channels while a task waits, and allows them again later. Only a message wakes the
+/// waiter.
 #[tokio::test]
 async fn refused_subscription_is_made_again_once_it_is_allowed() {
     let cluster = primaries(2).await;
@@ -143,7 +143,7 @@ async fn refused_subscription_is_made_again_once_it_is_allowed() {
         bed::becomes("subscribers", 1, subscribers).await;
         held.unlock().await.unwrap();
         if sharded == Sharded::Off {
-            // The holder publishes to the sharded channel, and this client is subscribed to the ordinary one.
+            // The holder publishes to the sharded channel, but this client has subscribed to the ordinary one.
             admin.cmd::<redis::Value>(&["PUBLISH", channel, "0"]).await;
         }
         woken("the waiter", waiting).await.unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Stale slot maps, and subscriptions that must still follow a slot.
+//! Stale slot maps, and subscriptions that must follow a slot nevertheless.
 
 use bed::{becomes, eventually};
 use distlock::{Acquire, Flavour};
@@ -6,8 +6,8 @@ use distlock_support::{Action, Cluster, ClusterOptions, Matcher, Mode, slot_of};
 
 use crate::{client, end, lock, ms, secs, turn, waiter, woken, woken_by_messages};
 
-/// All primaries fail, one of them without closing its connections. Their replicas take over without a vote. The silent
-/// server must not prevent the client from reading the map of another server.
+/// All primaries fail, and one of them keeps its connections open. Their replicas take over without a vote. The client
+/// must read the map of another server, although this primary is silent.
 #[tokio::test]
 async fn silent_server_does_not_keep_the_map_stale() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
@@ -20,7 +20,7 @@ async fn silent_server_does_not_keep_the_map_stale() {
     cluster.stop(&cluster.nodes()[0]).await;
     cluster.kill(&cluster.nodes()[1]).await;
     cluster.kill(&cluster.nodes()[2]).await;
-    // Meanwhile the client queries every known server, and no server has a newer map.
+    // During this wait the client queries every known server, and no server has a newer map.
     let got = lock(&one, Flavour::Reentrant, &names[0]).acquire(Acquire::new().wait(secs(2))).await;
     assert!(!matches!(got, Ok(Some(_))), "no server serves the slot: {got:?}");
     let replicas = &cluster.nodes()[3..];
@@ -43,8 +43,8 @@ async fn silent_server_does_not_keep_the_map_stale() {
     end(one).await;
 }
 
-/// A slot moves to a server that does not confirm subscriptions, and back to the first server, which always works. A
-/// release at the first server wakes the waiter. `reconnect`: the connections of the first server break after that.
+/// A slot moves to a server that does not confirm subscriptions, and then back to the first server. A release at the
+/// first server wakes the waiter. `reconnect`: the connections to the first server break after the slot has returned.
 async fn release_wakes_waiter_after_slot_returned(reconnect: bool) {
     let cluster = Cluster::start(ClusterOptions::default().primaries(2).replicas(0).proxies(true)).await;
     let one = client(&cluster).await;
@@ -59,8 +59,7 @@ async fn release_wakes_waiter_after_slot_returned(reconnect: bool) {
     cluster.open_slot(slot, to).await;
     cluster.move_keys(slot, &[name]).await;
     if reconnect {
-        // The client learns of the move from the target first. Later the source reports that the subscription has
-        // ended.
+        // The client learns of the move from the target. Later the source reports that the subscription has ended.
         from.proxy().set_downstream_mode(Mode::Delay(ms(600)));
     }
     for node in [to, from] {

@@ -1,8 +1,10 @@
-//! The conformance suite: what every flavour of lock must do, over the trait `DistLock`. One line per flavour.
+//! The conformance suite: what every flavour of lock must do, over the trait `DistLock`. Each flavour has one line
+//! below.
 //!
-//! Test bodies are in `suite/`, in lists by what they require of a flavour. Each body runs on its own server and ends
-//! with the leak check. Comments cite the Redisson test that a body is modelled on. No body asserts time: clients never
-//! poll (`Bed::still_client`), so that only the tested event can wake a waiter. `tests/sim/timing` asserts how soon.
+//! Test bodies are in `suite/`. Lists in `suite/mod.rs` group them by what they require of a flavour. Each body runs on
+//! its own server and ends with the leak check. Comments cite the Redisson test that a body is modelled on. No body
+//! asserts time: clients never poll (`Bed::still_client`), so that only the tested event can wake a waiter.
+//! `tests/sim/timing` asserts how soon.
 
 mod subject;
 mod suite;
@@ -68,21 +70,22 @@ mod conformance {
     conformance!(reentrant: alone again renewed again_renewed beside again_beside queued crowded swarming endless, REENTRANT);
     conformance!(fair: alone again renewed again_renewed beside again_beside queued crowded swarming endless, FAIR);
     conformance!(write: alone again renewed again_renewed beside again_beside queued crowded swarming endless, WRITE);
-    // Readers, and a writer that waits for them. Without `queued`, `crowded` and `swarming`: readers do not exclude
-    // each other (`rwlock::upstream` has crowds of both halves). Without `endless`: a reader without a lease counts as
-    // dead (`rwlock::dead`).
+    // Readers, and a writer that waits for them. Without `queued`, `crowded` and `swarming`, because readers do not
+    // exclude each other (`rwlock::upstream` has crowds of both halves). Without `endless`, because a reader without a
+    // lease counts as dead (`rwlock::dead`).
     conformance!(read: alone again renewed again_renewed beside again_beside, READ.against(WRITE.lock));
     // A writer, and readers that wait for the writer. `write` has the tests of a writer alone.
     conformance!(reader_waits: beside again_beside endless, WRITE.against(READ.lock));
 
-    // Without `renewed`: fenced locks use the reentrant lock's renewal. `tests/fenced` has crowds that check tokens.
+    // Without `renewed`, because fenced locks use the reentrant lock's renewal. `tests/fenced` has crowds that check
+    // tokens.
     conformance!(fenced: alone again beside again_beside queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
     conformance!(spin: alone again renewed again_renewed beside again_beside queued crowded swarming endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
 
     const PLAIN: Kind = Kind::mutex(|client, name| client.lock(Flavour::Plain, name)).as_text();
 
-    // Without `again`: a plain lock is not reentrant.
+    // Without `again`, because a plain lock is not reentrant.
     conformance!(plain: alone renewed beside queued crowded swarming endless, PLAIN);
 
     const BOTH: Kind = Kind::mutex(|client, name| {
@@ -90,7 +93,8 @@ mod conformance {
         Arc::new(MultiLock::of(vec![lock(name), lock(&format!("{name}/2"))]))
     });
 
-    // Without `queued` and crowds: the members exclude. `tests/multi` has crowds with name lists in all orders.
+    // Without `queued`, `crowded` and `swarming`, because it is the members that exclude. `tests/multi` has crowds with
+    // name lists in all orders.
     conformance!(multi: alone again renewed again_renewed beside again_beside endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
 
     // A majority of one server, because a bed has one server. `tests/redlock` uses five. `multi` tests renewals of

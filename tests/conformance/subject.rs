@@ -28,7 +28,7 @@ pub struct Kind {
     /// True if a guard covers several locks. It releases them when its deadline passes, shortly before their leases
     /// end.
     pub several: bool,
-    /// The number of waiters that two waiting tasks of one process count as.
+    /// The number of waiters in `Client::stats` while two tasks of one client wait.
     pub two_wait_as: usize,
     /// The waiters' queue in Redis for a lock of this name, if any.
     pub queue: Option<fn(&str) -> String>,
@@ -57,7 +57,7 @@ impl Kind {
         self
     }
 
-    /// Sets the hash of a read-write lock that a writer holds.
+    /// Expects the hash of a read-write lock that a writer holds.
     pub const fn held_by_a_writer(mut self) -> Self {
         self.held_by = |holder| {
             let mode = ("mode".to_owned(), "write".to_owned());
@@ -124,7 +124,6 @@ impl<'a> Subject<'a> {
         &self.kind
     }
 
-    /// The main keys of the lock of this name, in order.
     pub fn keys_of(&self, name: &str) -> Vec<String> {
         (self.kind.keys)(name)
     }

@@ -1,4 +1,5 @@
-//! A waiter confirms the grant of the previous holder. Late copies of confirmations, and the reuse of waiters' owners.
+//! A release grants the lock to the head of the queue with a short lease, and the head confirms. Tests of late copies
+//! of confirmations, and of the reuse of waiters' owners.
 
 use distlock::{Acquire, Client, DistLock as _, FairLock, Guard, Owner, Released};
 
@@ -7,14 +8,14 @@ use bed::{Bed, ends, enter, eventually, fair, ms, secs, text};
 
 use crate::rig::{holders, queue, waiter};
 
-/// Two clients whose places outlast a pause of the machine. A first lease is as long as a place. The confirmations of
-/// these tests set longer leases.
+/// Two clients whose places (queue entries) last longer than a suspend of the machine. A first lease is as long as a
+/// place. Confirmations of these tests set longer leases.
 async fn clients(bed: &Bed) -> (Client, Client) {
     let client = async || bed.connect(bed.builder().fair_wait(secs(60))).await;
     (client().await, client().await)
 }
 
-/// Waits until the head of the queue of `x` is subscribed to its channel.
+/// Waits until the client of the head of the queue of `x` is subscribed to the head's channel.
 async fn waiter_listens(bed: &Bed) {
     eventually("a waiter stands in the queue and listens", async || {
         let head: Option<String> = bed.admin.cmd(&["LINDEX", "redisson_lock_queue:{x}", "0"]).await;
@@ -45,7 +46,7 @@ async fn last_with(bed: &Bed, wire: &Wire, lease: &str, owner: &str) -> Option<V
     calls.into_iter().rev().find(|call| [lease, owner].iter().all(|word| call.iter().any(|it| it == word)))
 }
 
-/// The grant had a short lease, which was extended since.
+/// The lease of the grant was short, and was extended after the confirmation.
 async fn a_copy_of_a_confirmation_cuts_no_later_lease(given: bool) {
     fair(async |bed| {
         let (client, other) = clients(bed).await;
@@ -70,7 +71,7 @@ bed::cases!(a_copy_of_a_confirmation_cuts_no_later_lease:
     as_given = true,
 );
 
-/// The copy arrives when another waiter holds the lock as the same owner, with a longer lease.
+/// The copy arrives when another waiter holds the lock under the same owner, with a longer lease.
 #[tokio::test]
 async fn late_copy_of_confirmation_does_not_cut_lease_of_later_waiter() {
     fair(async |bed| {
@@ -79,7 +80,8 @@ async fn late_copy_of_confirmation_does_not_cut_lease_of_later_waiter() {
         let wire = Wire::tap(&bed.server).await;
         let mut before: Option<(String, Vec<String>)> = None;
         let mut again = 0;
-        // An owner is not reused if its waiter was granted the lock before its subscription was confirmed.
+        // A waiter that was granted the lock before its subscription was confirmed does not reuse its owner, so the
+        // test may need several tries.
         for _ in 0..50 {
             if again == 2 {
                 break;
@@ -104,7 +106,7 @@ async fn late_copy_of_confirmation_does_not_cut_lease_of_later_waiter() {
     .await;
 }
 
-/// The original confirmation lengthened the first lease. Then the lease was extended.
+/// The confirmation lengthened the first lease. Then the lease was extended.
 #[tokio::test]
 async fn late_copy_of_confirmation_does_not_cut_lease_extended_since() {
     fair(async |bed| {
@@ -114,7 +116,7 @@ async fn late_copy_of_confirmation_does_not_cut_lease_extended_since() {
         let guard = passed_on(bed, &theirs, &lock, Acquire::new().lease(ms(200_001))).await;
         let me = holder(&theirs).await;
         let copy = last_with(bed, &wire, "200001", &me).await.expect("a confirmation");
-        // Prepares a first lease that is even shorter.
+        // The commands below restore the hold, with a lease shorter than the confirmed one.
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         let _: i64 = bed.admin.cmd(&["HSET", "x", &me, "1"]).await;
         let _: i64 = bed.admin.cmd(&["PEXPIRE", "x", "100000"]).await;

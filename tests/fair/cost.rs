@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::rig::{Calls, listens, patient, queue, queued, waiter};
 
-/// Connects a client without batches, after the server has learned the scripts.
+/// Connects a client that does not batch commands. The server knows the scripts.
 async fn begin(bed: &Bed) -> Client {
     let client = bed.connect(patient(bed.still_builder()).coalesce(false)).await;
     let lock = client.fair("warm");
@@ -74,7 +74,8 @@ async fn fair_at_one(body: impl AsyncFn(&Bed)) {
 }
 
 /// A waiter's first wait costs two scripts and a SUBSCRIBE: the first script queues the waiter, the second runs after
-/// the subscription. Later waits cost one script. A grant costs no command, because the release grants the lock.
+/// the subscription. Later waits cost one script. A grant costs no command of its own, because the release grants the
+/// lock.
 #[tokio::test]
 async fn first_wait_costs_two_scripts_and_later_waits_one() {
     const WAITERS: usize = 16;
@@ -98,7 +99,7 @@ async fn first_wait_costs_two_scripts_and_later_waits_one() {
             for waiter in waiting {
                 ends("a waiter", waiter).await.unwrap();
             }
-            // The counts include everything that the waiters sent after they had settled.
+            // The counts include everything that the waiters sent after all of them were queued.
             assert_eq!(calls.take(bed).await, [("release", WAITERS + 1)].into(), "round {round}");
             assert_eq!(bed.admin.calls("subscribe").await as usize, subscriptions, "round {round}");
         }
@@ -106,7 +107,7 @@ async fn first_wait_costs_two_scripts_and_later_waits_one() {
     .await;
 }
 
-/// An acquire and a release cost one command each. A waiter also subscribes once, and then tries once more.
+/// An acquire and a release cost one command each. A waiter also subscribes once, and tries once more afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steady_contention_costs_two_commands_per_acquire() {
     const TASKS: usize = 8;
@@ -128,13 +129,13 @@ async fn steady_contention_costs_two_commands_per_acquire() {
                 })
             });
             for task in tasks.collect::<Vec<_>>() {
-                // No time limit of its own: the bed's limit ends the test.
+                // The bed's limit ends a test that hangs here.
                 task.await.unwrap();
             }
             assert_eq!(counter.get() as usize, all * ROUNDS);
             let (sent, subscribed) = (calls.take(bed).await, bed.admin.calls("subscribe").await as usize);
             assert_eq!(sent["release"], all * ROUNDS, "{sent:?}");
-            // A waiter that acquired before its subscription was confirmed does not reuse its owner. The next wait
+            // A waiter that acquired before its subscription was confirmed does not reuse its owner, so the next wait
             // subscribes again.
             assert!(sent["acquire"] <= all * ROUNDS + 2 * all && subscribed <= 2 * all, "{sent:?}, {subscribed}");
         }

@@ -1,5 +1,5 @@
-//! Processes that are killed, frozen or shut down while their waiters are in the queue. `sim/timing/fair.rs` asserts
-//! how long the others wait.
+//! Processes that are killed, frozen or shut down while their waiters are in the queue. `sim/timing/fair.rs` checks how
+//! long the other waiters wait.
 
 use distlock::{Acquire, Client, Error};
 
@@ -15,7 +15,7 @@ async fn purge(client: &Client, name: &str) {
     guard.unlock().await.unwrap();
 }
 
-/// The head of the queue is one dead waiter, or 16 in a row.
+/// The head of the queue is one dead waiter, or the first 16 waiters are dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_behind_a_killed_process_are_served() {
     fair(async |bed| {
@@ -40,7 +40,7 @@ async fn waiters_behind_a_killed_process_are_served() {
     .await;
 }
 
-/// The first lease of the dead holder expires, and so do the places of its other waiters.
+/// The first lease of the dead holder expires, and so do the places (queue entries) of its process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_behind_killed_holder_is_served() {
     fair(async |bed| {
@@ -51,7 +51,7 @@ async fn waiter_behind_killed_holder_is_served() {
         queued(bed, "a", 3).await;
         let behind = waiter(&alive, "a");
         queued(bed, "a", 4).await;
-        // Frozen first, so that the peer cannot release the lock before the kill.
+        // The peer is frozen first, so that it cannot release the lock before the kill.
         peer.child.stop();
         guard.unlock().await.unwrap();
         peer.child.kill9();
@@ -63,7 +63,7 @@ async fn waiter_behind_killed_holder_is_served() {
     .await;
 }
 
-/// Redisson #4661, #4323: application restarts left queues behind.
+/// Redisson #4661, #4323: queues stay after an application's restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_removes_its_waiters_from_the_queue() {
     fair(async |bed| {
@@ -86,7 +86,7 @@ async fn shutdown_removes_its_waiters_from_the_queue() {
             let outcome = ends("a waiter of the client that shuts down", task).await.unwrap();
             assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
         }
-        // The release itself grants the lock, so no dead waiter has to be detected.
+        // The release grants the lock, so no dead waiter has to be detected.
         guard.unlock().await.unwrap();
         assert_eq!(holders(bed, "a").await, [(left[0].clone(), "1".to_owned())].into(), "the waiter behind them holds");
         ends("the waiter behind them", behind).await.unwrap().unlock().await.unwrap();

@@ -51,8 +51,8 @@ async fn sleepers(bed: &Bed) -> Vec<Client> {
     clients
 }
 
-/// Holds the lock, and releases it. Every eighth release runs together with these deeds on the server. So faults are as
-/// frequent on a slow machine as on a fast one. Returns the number of deeds.
+/// Holds the lock, and releases it. Every eighth release runs together with these deeds (faults of the server). So a
+/// slow machine gets as many faults for each release as a fast one. Returns the number of deeds.
 async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&Admin, &[Deed])) -> u64 {
     let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock() of task {n}: {error:?}"));
     counter.bump(ms(1)).await;
@@ -77,7 +77,7 @@ async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&A
     done
 }
 
-/// Connections or scripts are lost again and again while 64 tasks of 4 clients wait. All tasks acquire, one at a time.
+/// Connections or scripts are lost repeatedly while 64 tasks of 4 clients wait. All tasks acquire, one at a time.
 async fn repeated_faults_lose_no_waiter(deeds: &'static [Deed]) {
     const TASKS: usize = 64;
     const ROUNDS: usize = 3;
@@ -99,7 +99,7 @@ async fn repeated_faults_lose_no_waiter(deeds: &'static [Deed]) {
             .collect();
         let mut done = 0;
         for task in tasks {
-            // No time limit here: the bed's limit ends the test.
+            // The bed's limit ends a test that hangs here.
             done += task.await.unwrap();
         }
         assert_eq!(counter.get() as usize, TASKS * ROUNDS, "exclusion broken: an increment was lost");
@@ -137,7 +137,7 @@ async fn queue_survives_a_restart_with_data() {
             let places = queue(bed, "a").await;
             for _ in 0..3 {
                 tokio::task::block_in_place(|| bed.server.restart());
-                // Some waiters may already have refreshed.
+                // Some waiters may already have refreshed their deadlines.
                 let before = deadlines(bed, "a").await;
                 assert_eq!(before.len(), places.len(), "deadlines after the restart: {before:?}");
                 let refreshed = async || {
@@ -158,7 +158,7 @@ async fn queue_survives_a_restart_with_data() {
 }
 
 /// After a restart without the data, the holder learns of the loss although its lease would last for hours. One waiter
-/// gets the lock, the others take new places, and all are served.
+/// gets the lock. The others take new places (queue entries), and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_queue_again_after_a_restart_without_data() {
     fair(async |bed| {
@@ -192,7 +192,7 @@ async fn waiters_queue_again_after_a_restart_without_data() {
     .await;
 }
 
-/// The commands to hit: script, and which of its calls.
+/// The commands to hit: the script, and which of its calls.
 const TARGETS: [(&str, usize); 5] = [("acquire", 1), ("acquire", 2), ("refresh", 1), ("release", 1), ("leave", 1)];
 
 /// A waiter's command is lost, repeated, delayed or cut off. The waiter acquires once, or gives up and leaves the
@@ -244,7 +244,8 @@ async fn command_faults_of_waiter_do_not_block_others() {
     .await;
 }
 
-/// In this state a waiter takes no place. The holder can still release the lock, and other clients can force it open.
+/// The queue's keys are unusable, so a waiter takes no place. The holder can release the lock, and other clients can
+/// force it open.
 #[tokio::test]
 async fn queue_key_of_wrong_type_is_an_error_for_waiters_only() {
     const BESIDE: [&str; 3] = ["redisson_lock_queue:{x}", "redisson_lock_timeout:{x}", "redisson_lock_waiters:{x}:x"];

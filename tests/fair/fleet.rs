@@ -1,5 +1,5 @@
-//! Server cost of a fair queue, at rest and when many waiters give up. The cost is proportional to the client's own
-//! waiters, not to all waiters.
+//! Server cost of a fair queue, when nothing happens and when many waiters give up. The cost is proportional to the
+//! client's own waiters, not to all waiters.
 
 use distlock::Client;
 use tokio::task::{JoinError, JoinHandle};
@@ -7,7 +7,7 @@ use tokio::task::{JoinError, JoinHandle};
 use crate::rig::{DEAD_JAVA, patient_client, plant, queue, queued};
 use bed::{Bed, becomes, ends, eventually, fair, secs};
 
-/// Starts clients with waiters each, and waits until all have a place.
+/// Starts clients with this number of waiters each, and waits until all waiters have a place (queue entry).
 async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<JoinHandle<()>>) {
     let (mut all, mut tasks) = (Vec::new(), Vec::new());
     for _ in 0..clients {
@@ -27,7 +27,7 @@ async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<Jo
     (all, tasks)
 }
 
-/// Aborts waiters. Each must still be waiting.
+/// Aborts waiters. Each of them must be waiting.
 async fn cancelled(tasks: Vec<JoinHandle<()>>) {
     tasks.iter().for_each(JoinHandle::abort);
     for task in tasks {
@@ -55,7 +55,7 @@ async fn refresh_reads_the_whole_queue_only_with_java_waiters() {
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
         let (_clients, tasks) = wait(bed, 10, 5).await;
         assert_eq!(refreshes(bed, 20).await, 0, "the queue was read");
-        // The deadline of a Java waiter depends on the waiters ahead, so the queue is read.
+        // A Java waiter's deadline depends on the waiters ahead of it, so the refresh reads the whole queue.
         plant(bed, "x", DEAD_JAVA, 300_000.0).await;
         assert!(refreshes(bed, 10).await > 0, "a deadline of Java's was not set");
         let _: u64 = bed.admin.cmd(&["LREM", "redisson_lock_queue:{x}", "0", DEAD_JAVA]).await;
@@ -80,8 +80,8 @@ async fn leaving_waiter_does_not_read_the_queue() {
     .await;
 }
 
-/// One command removes many waiters in one pass over the list, wherever they are. The remaining waiters keep their
-/// order. If the login may not run `LSET`, the script searches the list for each waiter.
+/// One command removes many waiters in one pass over the list, wherever they are. The other waiters keep their order.
+/// If the login may not run `LSET`, the script searches the list for each waiter.
 async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
     const EACH: usize = 300;
     fair(async |bed| {
@@ -93,7 +93,7 @@ async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
         let (mut leaving, mut staying, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
         for n in 0..EACH {
-            // Waiters leave at the head, in the middle and at the end. One stays among many.
+            // Waiters leave at the head, in the middle and at the end. One waiter among many stays.
             for stays in if n % 100 == 50 { vec![false, true] } else { vec![false] } {
                 let (lock, order) = (client.fair("x"), std::sync::Arc::clone(&order));
                 let task = tokio::spawn(async move {

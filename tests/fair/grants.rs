@@ -1,4 +1,5 @@
-//! Only the server's grant makes a waiter the holder: forged messages, repeated messages, and locks that share a queue.
+//! Only the server's grant makes a waiter the holder. Tests of forged messages, repeated messages, and locks that share
+//! a queue.
 
 use std::sync::Arc;
 
@@ -40,8 +41,8 @@ async fn asks(bed: &Bed, wire: &Wire, name: &str) -> usize {
     wire.calls(bed).await.iter().filter(|call| call[1] == acquire && call.iter().any(|word| word == name)).count()
 }
 
-/// Waits until the client has processed all earlier messages. Proof is the grant of `marker`, an unused lock, which is
-/// sent later over the same subscription.
+/// Waits until the client has processed all earlier messages. The proof is a grant of the unused lock `marker`, which
+/// is sent after them over the same connection.
 async fn all_heard(bed: &Bed, holder: &Client, client: &Client, marker: &str) {
     let held = holder.fair(marker).lock().await.unwrap();
     let wire = Wire::tap(&bed.server).await;
@@ -54,7 +55,7 @@ async fn all_heard(bed: &Bed, holder: &Client, client: &Client, marker: &str) {
     becomes("calls under way", 0, async || client.stats().under_way).await;
 }
 
-/// Every client may publish a message. A forged message grants nothing.
+/// Every client may publish. A forged message grants nothing.
 #[tokio::test]
 async fn forged_message_grants_no_lock() {
     fair(async |bed| {
@@ -78,7 +79,7 @@ async fn forged_message_grants_no_lock() {
     .await;
 }
 
-/// Repeats an earlier grant message for another waiter of this client.
+/// A client repeats the grant message of another waiter of this client.
 #[tokio::test]
 async fn repeated_grant_message_grants_no_lock() {
     fair(async |bed| {
@@ -111,7 +112,7 @@ async fn repeated_grant_message_grants_no_lock() {
     .await;
 }
 
-/// A grant has the first lease in ms, and the waiter's nonce.
+/// A grant message has the first lease in ms, and the waiter's nonce.
 fn is_grant(message: &[u8]) -> bool {
     let text = String::from_utf8_lossy(message);
     text.split_once(' ').is_some_and(|(lease, nonce)| lease.parse::<u64>().is_ok() && !nonce.is_empty())
@@ -131,7 +132,7 @@ async fn listen(bed: &Bed, channel: &str) -> (Messages, JoinHandle<()>) {
         let mut last = Vec::new();
         while let Ok(Some(line)) = lines.next_line().await {
             last.push(line);
-            // *3 $7 message $n channel $n payload
+            // The reply is: *3 $7 message $n channel $n payload
             if last.len() == 7 {
                 heard.lock().push(last.pop().unwrap().into_bytes());
                 last.clear();
@@ -213,7 +214,7 @@ async fn owner_acquires_two_locks_that_share_a_queue() {
     .await;
 }
 
-/// Waiters of two clients with one owner share a place in the queue.
+/// Waiters of two clients have one owner, so they share a place in the queue.
 #[tokio::test]
 async fn two_waiters_of_one_owner_get_two_holds() {
     fair(async |bed| {

@@ -1,4 +1,4 @@
-//! The history of a queue, from the server's `MONITOR`, including commands inside scripts.
+//! The history of a queue, from the server's `MONITOR`, which includes commands inside scripts.
 
 use distlock_support::RedisServer;
 

@@ -9,8 +9,8 @@ const PROCESSES: usize = 8;
 const TASKS: usize = 8;
 const ROUNDS: usize = 8;
 
-/// The lock is granted strictly in the order of the queue, and the owners acquire in this order. `cancel`: percentage
-/// of waits that are dropped or run out. No remaining waiter loses its place.
+/// The lock is granted in the order of the queue, and the owners enter in this order. `cancel`: percentage of waits
+/// that are dropped or run out. No other waiter loses its place.
 async fn waiters_are_served_in_the_order_of_the_queue(cancel: u64) {
     fair(async |bed| {
         let mut peers = Peer::several(bed, PROCESSES, &[("FAIR_WAIT", "300000")]).await;
@@ -35,7 +35,7 @@ async fn waiters_are_served_in_the_order_of_the_queue(cancel: u64) {
             assert_eq!(granted.collect::<Vec<_>>(), entered);
         } else {
             assert!(!story.left.is_empty(), "no waiter gave up");
-            // Some owners got the grant too late, and released the lock.
+            // Some owners got the grant too late, released the lock and did not enter.
             for id in entered {
                 assert!(granted.any(|owner| owner == id), "{id} went in without being the owner");
             }

@@ -8,11 +8,12 @@ use crate::rig::{channel, holders, keys_gone, listens, patient_client, queue, qu
 use bed::events::Events;
 use bed::{becomes, ends, eventually, fair, secs, text};
 
-/// Right after the release, the head of the queue holds the lock, with a first lease. One message notifies the head,
+/// When the release returns, the head of the queue holds the lock, with a first lease. One message notifies the head,
 /// which extends the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_passes_the_lock_on_to_the_queue_head() {
-    // Long enough for the refreshes of a slow machine, and shorter than the watchdog.
+    // A place (queue entry) lasts long enough for the refreshes of a slow machine, and not as long as the watchdog's
+    // lease.
     const PLACE: i64 = 29_500;
     fair(async |bed| {
         let builder = || bed.builder().fair_wait(secs(30)).watchdog(secs(600));
@@ -31,7 +32,7 @@ async fn release_passes_the_lock_on_to_the_queue_head() {
         assert_eq!(queue(bed, "a").await, places[1..]);
         let guard = ends("the head of the queue", first).await.unwrap();
         assert!(guard.is_held());
-        // The message contains the first lease: the rest of the waiter's place.
+        // The message has the first lease, which is the remaining time of the waiter's place.
         let told = async || (1..=PLACE).map(|ms| events.count_of(&on, &format!("{ms} "))).sum::<usize>();
         becomes("messages that pass the lock on", 1, told).await;
         eventually("it is renewed", async || bed.admin.pttl("a").await > PLACE).await;
@@ -43,8 +44,8 @@ async fn release_passes_the_lock_on_to_the_queue_head() {
     .await;
 }
 
-/// A process is frozen just before its waiter gets the grant. The next waiter acquires when the first lease ends. The
-/// resumed process does not use the expired grant.
+/// A process is frozen just before its waiter gets the grant. The next waiter acquires when the first lease ends. When
+/// the process resumes, it does not use the expired grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_head_loses_the_lock_passed_on_to_it() {
     fair(async |bed| {
@@ -62,7 +63,7 @@ async fn frozen_head_loses_the_lock_passed_on_to_it() {
         let guard = ends("the waiter behind the frozen one", behind).await.unwrap();
         let _: u64 = bed.admin.cmd(&["RPUSH", HISTORY, "+me"]).await;
         peer.child.cont();
-        // The resumed process has read its old messages when it waits again.
+        // When the resumed process waits again, it has read its old messages.
         let head = async || queue(bed, "a").await.first().map(|owner| client_of(owner).to_owned());
         becomes("the client of the head", Some(peer.id.clone()), head).await;
         assert!(guard.is_held(), "the next has lost the lock");
@@ -79,7 +80,7 @@ async fn frozen_head_loses_the_lock_passed_on_to_it() {
     .await;
 }
 
-/// All messages and replies to the waiter arrive after the first lease has ended. The waiter must not treat them as a
+/// Messages and replies to the waiter arrive after the first lease has ended. The waiter must not treat them as a
 /// grant.
 async fn a_message_that_comes_after_the_first_lease_is_not_the_lock(only_replies: bool) {
     fair(async |bed| {

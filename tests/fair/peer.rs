@@ -11,7 +11,7 @@ use bed::{Bed, ms};
 /// The list on the server where holders record each acquire (`+`) and release (`-`).
 pub const HISTORY: &str = "history";
 
-/// A peer, seen from the parent. Killed on drop.
+/// A peer process, as the parent sees it. It is killed on drop.
 pub struct Peer {
     pub child: Child,
     pub id: String,
@@ -36,13 +36,13 @@ impl Peer {
         self.child.tell(&format!("wait {name} {tasks}"));
     }
 
-    /// Makes tasks take a lock `rounds` times each. `cancel` percent of the waits are given up.
+    /// Makes tasks take a lock `rounds` times each. They give up `cancel` percent of the waits.
     pub fn contend(&mut self, name: &str, tasks: usize, rounds: usize, cancel: u64) {
         self.child.tell(&format!("contend {name} {tasks} {rounds} {cancel}"));
     }
 
-    /// Waits until all work of [`contend`](Self::contend) is done. The peer reports each round, so that even a slow
-    /// peer is never silent for long.
+    /// Waits until all work of [`contend`](Self::contend) is done. The peer reports each round, so even a slow peer is
+    /// never silent for long.
     pub async fn contended(&mut self, tasks: usize, rounds: usize) {
         for _ in 0..tasks * rounds {
             self.child.expect("a round").await;

@@ -49,7 +49,7 @@ async fn queue_queries_return_waiters_in_order() {
     .await;
 }
 
-/// Waiters of Java: an expired one, and one without a deadline.
+/// The queue has two waiters of Java: one whose deadline has passed, and one without a deadline.
 #[tokio::test]
 async fn queue_query_reads_expired_and_missing_deadlines() {
     fair(async |bed| {

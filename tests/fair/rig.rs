@@ -1,4 +1,5 @@
-//! Helpers of the fair lock's tests: keys, clients that keep their places, and waiters that arrive in order.
+//! Helpers of the fair lock's tests: keys, clients that keep their places (queue entries), and waiters that arrive in
+//! order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ pub async fn queue(bed: &Bed, name: &str) -> Vec<String> {
     bed.admin.cmd(&["LRANGE", &queue_key(name), "0", "-1"]).await
 }
 
-/// Appends a waiter without a process to the queue. Its deadline is `left` ms from now, rounded to a whole number as
-/// Java's are.
+/// Appends a waiter without a process to the queue. Its deadline is `left` ms from now, a whole number like those of
+/// Java.
 pub async fn plant(bed: &Bed, name: &str, owner: &str, left: f64) {
     let (secs, micros): (f64, f64) = bed.admin.cmd(&["TIME"]).await;
     let due = (secs * 1000.0 + (micros / 1000.0).floor() + left).to_string();

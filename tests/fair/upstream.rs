@@ -1,12 +1,12 @@
-//! Behaviour that Redisson's own tests of its fair lock show (`RedissonFairLockTest`). The conformance suite has the
-//! tests for every flavour. `sim/timing/fair.rs` has the tests of times and deadlines.
+//! What Redisson's own tests of its fair lock show (`RedissonFairLockTest`). Tests that apply to every flavour are in
+//! the conformance suite, and tests of times and deadlines in `sim/timing/fair.rs`.
 
 use distlock::Error;
 
 use crate::rig::{keys_gone, line_up, patient, patient_client, queue, queued, waiter};
 use bed::{becomes, ends, eventually, fair, idle, in_vain, ms, secs, with_longer_waits};
 
-/// `testMultipleLocks` and `testConcurrency_MultiInstance_Ordering`: 500 waiters of one client, and of several.
+/// `testMultipleLocks` and `testConcurrency_MultiInstance_Ordering`: 500 waiters of one client, and of several clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_waiters_are_served_in_order() {
     fair(async |bed| {
@@ -34,7 +34,7 @@ async fn timed_out_waiter_leaves_no_queue_entry() {
         let waiting = patient_client(bed).await;
         let [one, three] = [patient_client(bed).await, patient_client(bed).await].map(|client| client.fair("a"));
         let guard = one.try_lock().await.unwrap().unwrap();
-        // Retried with a longer wait if the wait ended before the waiter had its place.
+        // If the wait ended before the waiter had its place, the test tries again with a longer wait.
         let outcome = with_longer_waits(ms(200), async |wait| {
             let lock = waiting.fair("a");
             let task = tokio::spawn(async move { lock.lock_for(wait).await });
@@ -81,8 +81,8 @@ async fn prefix_is_part_of_all_key_and_channel_names() {
     .await;
 }
 
-/// `testAcquireFailedNotCalledOnRedisTimeout` (#5019): a waiter gives up while writes are paused for longer than its
-/// command timeout. When writes resume, the waiter leaves nothing in the queue. The other waiter gets no error.
+/// `testAcquireFailedNotCalledOnRedisTimeout` (#5019): writes are paused for longer than the command timeout, and a
+/// waiter gives up. When writes resume, the waiter leaves nothing in the queue. The other waiter gets no error.
 async fn waiter_that_gives_up_during_a_pause_leaves_the_queue(timed: bool) {
     fair(async |bed| {
         let builder =

@@ -1,4 +1,4 @@
-//! A server whose time of day is changed. Redis measures leases by this clock (premise P2).
+//! A server whose time of day is changed. Redis measures leases by this clock (P2 in `tests/README.md`).
 
 use distlock::{DistLock as _, Error, Flavour, Lost, NotHeld, Released};
 use distlock_support::{Clock, RedisServer};
@@ -11,8 +11,8 @@ async fn shifted(body: impl AsyncFnOnce(&Bed, &Clock)) {
     run_on(clock.of(RedisServer::builder()).start(), make, async |bed| body(bed, &clock).await).await;
 }
 
-/// A step forward ends leases early. A watched guard learns of the loss at its next renewal, and a leased guard at its
-/// release.
+/// A step forward ends leases early. The guard of a watched hold learns of the loss at its next renewal, and the guard
+/// of an explicit lease at its release.
 #[tokio::test]
 async fn forward_clock_step_ends_leases_and_next_renewal_reports_loss() {
     shifted(async |bed, clock| {

@@ -1,4 +1,4 @@
-//! An endpoint switches to a new primary. The old primary stays up, as a replica without a link.
+//! An endpoint (the name in the URL) switches to a new primary. The old primary stays up, as a replica without a link.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,8 @@ const POOL: usize = 3;
 
 const CHANNEL: &str = "redisson_lock__channel:{x}";
 
-/// Only a message wakes the waiter, so the connection for messages must follow the connection for commands.
+/// Only a message wakes the waiter, so the connection for messages must reach the new primary like the one for
+/// commands.
 #[tokio::test]
 async fn message_connection_follows_endpoint_to_new_primary() {
     reentrant(async |bed: &Bed| {
@@ -23,8 +24,8 @@ async fn message_connection_follows_endpoint_to_new_primary() {
     .await;
 }
 
-/// In the strict modes acquires use separate connections. If a client only waits, the old primary refuses commands only
-/// on these connections.
+/// In the strict modes, acquires use separate connections. If a client only waits, only these connections notice that
+/// the old primary refuses commands.
 #[tokio::test]
 async fn message_connection_follows_demotion_met_by_acknowledged_acquire() {
     let start = async || Replicas::start(ReplicasOptions::default().replicas(1)).await;
@@ -48,7 +49,7 @@ async fn follows(proxy: &Proxy, old: (SocketAddr, &Admin), new: (SocketAddr, &Ad
         old.1.cmd::<String>(&["REPLICAOF", "127.0.0.1", "1"]).await;
         proxy.set_upstream(new.0);
         let guard = waits_for(&client, &at_new, new.1).await;
-        // At the old primary, a release would find no lock.
+        // A release at the old primary would find no lock.
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         end(client).await;
         proxy.set_upstream(old.0);
@@ -68,8 +69,7 @@ async fn waits_for(client: &Client, other: &Client, server: &Admin) -> Guard {
     ends("the waiter", waiting).await.unwrap().unwrap()
 }
 
-/// One connection detects the demotion. Until the new lock is acquired, the other connections only read the old
-/// primary's data.
+/// One connection detects the demotion. Until the new lock is acquired, the other connections only read the old data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_connection_of_a_client_follows_a_demotion_that_one_of_them_meets() {
     let new = RedisServer::start();
@@ -81,7 +81,7 @@ async fn every_connection_of_a_client_follows_a_demotion_that_one_of_them_meets(
             bed.admin.cmd::<String>(&["REPLICAOF", "127.0.0.1", "1"]).await;
             proxy.set_upstream(new.addr());
             client.reentrant("a").try_lock().await.unwrap_err();
-            // Reads over the other connections. A read in flight fails if its connection is being replaced.
+            // The reads use the other connections. A read fails if its connection is being replaced.
             for _ in 1..POOL {
                 let _ = client.reentrant("a").state().await;
             }

@@ -1,4 +1,5 @@
-//! Records all logs: `tracing` on one thread, and fred's `log` facade in the whole process.
+//! Records all logs: those of `tracing` on one thread, and those of the `log` facade (used by fred) in the whole
+//! process.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ pub struct Ears {
 impl Ears {
     /// Records every level on this thread until the guard is dropped.
     pub fn open() -> (Self, DefaultGuard) {
-        // With only one subscriber, tracing asks the first thread that reaches a call site. A thread without a
-        // subscriber would disable the call site for good.
+        // With only one subscriber, tracing asks the first thread that reaches a call site whether it is interested. A
+        // thread without a subscriber would disable the call site for good.
         static SECOND: OnceLock<Dispatch> = OnceLock::new();
         SECOND.get_or_init(|| Dispatch::new(NoSubscriber::default()));
         let ears = Self::default();
@@ -75,7 +76,7 @@ impl Subscriber for Ears {
     fn exit(&self, _: &Id) {}
 }
 
-/// The `log` facade: keeps messages with the needle, and counts the rest.
+/// A logger for the `log` facade. It keeps messages with the needle (a text to search for), and counts all messages.
 pub struct Facade {
     needle: &'static str,
     found: Mutex<Vec<String>>,

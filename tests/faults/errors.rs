@@ -11,7 +11,7 @@ use crate::rig::HOUR;
 use bed::fault::brisk;
 use bed::{PATIENCE, builder, ends, eventually, reentrant, refusal, secs};
 
-/// The error names a port without a server, and a host that does not exist, over both transports.
+/// The URL has a port without a server, or a host that does not exist. Both transports are tested.
 #[tokio::test]
 async fn connect_error_names_unreachable_server() {
     let gone = RedisServer::start();
@@ -41,7 +41,7 @@ async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
             let client = brisk(&bed.server.url()).retry_attempts(0).direct(direct).connect().await.unwrap();
             let place = bed.server.addr().to_string();
             bed.server.kill9();
-            // The first command may have been in flight when the connection broke.
+            // The first command may have been in flight when the connection broke, so its error may differ.
             let told = async || {
                 let Err(error) = client.reentrant("a").try_lock().await else { panic!("no server is up") };
                 let text = error.to_string();
@@ -58,7 +58,7 @@ async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
     .await;
 }
 
-/// A wait that is shorter than `command_timeout` also ends with the cause, and not only with `Timeout`.
+/// A wait shorter than `command_timeout` ends with the cause, not only with `Timeout`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_that_ends_without_connection_reports_refusal() {
     reentrant(async |bed| {
@@ -77,7 +77,8 @@ async fn wait_that_ends_without_connection_reports_refusal() {
     .await;
 }
 
-/// The server does not know `HELLO`. Connecting over fred fails at once, and our own connections work without `HELLO`.
+/// The server does not know `HELLO`. A connect over fred fails at once. This crate's own connections work without
+/// `HELLO`.
 #[tokio::test]
 async fn connecting_without_hello_fails_at_once_and_names_the_transport_that_works() {
     let server = RedisServer::builder().config("rename-command HELLO \"\"\n").start();
@@ -90,7 +91,7 @@ async fn connecting_without_hello_fails_at_once_and_names_the_transport_that_wor
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// A server completes the handshake and then falls silent. This delays `connect` only by `connect_timeout`, although
+/// A server completes the handshake and then falls silent. This delays `connect` by at most `connect_timeout`, although
 /// the command that checks the login's rights has a longer timeout.
 #[tokio::test]
 async fn connect_succeeds_when_server_falls_silent_after_handshake() {
@@ -100,7 +101,7 @@ async fn connect_succeeds_when_server_falls_silent_after_handshake() {
         let connecting =
             builder(&server.url()).direct(direct).watchdog(HOUR * 24).command_timeout(HOUR).connect_timeout(secs(1));
         let client = ends("connecting", connecting.connect()).await.unwrap();
-        // The rights of the login are not known. The first command reports that the server is silent.
+        // The check has no result. The first command reports that the server is silent.
         assert!(client.reentrant("a").lock_for(secs(1)).await.is_err());
     }
 }
@@ -120,7 +121,7 @@ async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() 
             let mut open = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 stream.write_all(greeting).await.unwrap();
-                // Some servers leave the connection open.
+                // Some servers keep the connection open.
                 open.push(stream);
             }
         });
@@ -137,7 +138,7 @@ async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() 
     }
 }
 
-/// The server is frozen, or refuses.
+/// The server is frozen, or refuses commands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_name_the_lock_and_the_server() {
     reentrant(async |bed| {

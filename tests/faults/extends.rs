@@ -1,4 +1,4 @@
-//! Extends whose reply is lost or late. The guard must still report correctly.
+//! Extends whose reply is lost or late. The guard must report the right state nevertheless.
 
 use distlock::{Acquire, DistLock as _, Error};
 use distlock_support::{Action, Matcher};

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrit
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Maps the words of a script call, from `EVALSHA` on, to the bytes of the reply. None: no reply.
+/// Maps the words of a script call, from `EVALSHA` on, to the bytes of the reply. `None`: no reply.
 pub type Answer = Box<dyn FnMut(&[Vec<u8>]) -> Option<Vec<u8>> + Send>;
 
 /// A server on one task, until dropped.
@@ -85,7 +85,7 @@ async fn serve(stream: TcpStream, answers: Arc<Mutex<Answer>>) -> std::io::Resul
     }
 }
 
-/// Reads one command: an array of bulk strings, or a line of words, as fred sends `HELLO`.
+/// Reads one command: an array of bulk strings, or a line of words (fred sends `HELLO` in this form).
 async fn request(read: &mut (impl AsyncBufRead + Unpin)) -> std::io::Result<Vec<Vec<u8>>> {
     let line = line(read).await?;
     let Some(count) = line.strip_prefix('*') else {

@@ -14,8 +14,8 @@ async fn rule(bed: &Bed, rule: &str) {
     let () = bed.admin.cmd(&["ACL", "SETUSER", "default", rule]).await;
 }
 
-/// If the login may not set a lease, a free lock stays free, and a held lock keeps all its fields. The owner may have
-/// one hold or several.
+/// The login may not set a lease. A free lock stays free, and a held lock keeps all its fields. The owner has one hold
+/// or several.
 #[tokio::test]
 async fn acquire_without_pexpire_right_leaves_lock_unchanged() {
     reentrant(async |bed| {
@@ -31,7 +31,7 @@ async fn acquire_without_pexpire_right_leaves_lock_unchanged() {
                 };
                 let (me, before) = (guard.owner().clone(), bed.admin.hgetall("a").await);
                 allow(bed, false).await;
-                // Longer than the current lease, so that the script must set the lease.
+                // The lease is longer than the current one, so the script must set it.
                 refused(lock.acquire(Acquire::new().owner(&me).lease(secs(900))).await, "");
                 becomes("commands under way", 0, async || client.stats().under_way).await;
                 assert_eq!(bed.admin.hgetall("a").await, before, "{label}");
@@ -68,8 +68,8 @@ async fn read_acquire_without_pexpire_right_leaves_lock_unchanged() {
     .await;
 }
 
-/// A lock without a first lease would never expire, so the release does not pass the lock on. The lock is free, and the
-/// waiter acquires by itself.
+/// The release cannot set the first lease of the next holder, so it does not pass the lock on. A lock without a lease
+/// would never expire. The lock becomes free, and the waiter acquires by itself.
 #[tokio::test]
 async fn fair_lock_is_not_passed_on_without_pexpire_right() {
     fair(async |bed| {
@@ -98,8 +98,8 @@ async fn fair_lock_is_not_passed_on_without_pexpire_right() {
     .await;
 }
 
-/// A shorter lease needs a recorded command number, so that a late copy has no effect. If the server refuses this
-/// write, the lease stays.
+/// An extend to a shorter lease must record its command number, so that a late copy has no effect. If the server
+/// refuses this write, the lease does not change.
 #[tokio::test]
 async fn extend_to_shorter_lease_without_hset_right_keeps_lease() {
     reentrant(async |bed| {
@@ -120,7 +120,7 @@ async fn extend_to_shorter_lease_without_hset_right_keeps_lease() {
     .await;
 }
 
-/// If the login may not read a lease, the lock is not renewed, and no renewal is reported.
+/// The login may not read a lease. The lock is not renewed, and the client reports no renewal.
 #[tokio::test]
 async fn renewal_without_pttl_right_reports_no_renewed_hold() {
     reentrant(async |bed| {
@@ -137,7 +137,8 @@ async fn renewal_without_pttl_right_reports_no_renewed_hold() {
     .await;
 }
 
-/// Operations succeed although their message is refused: release, force, passing on. Waiters notice without a message.
+/// A release, a force and a grant to the next waiter succeed although their message is refused. Waiters notice without
+/// a message.
 #[tokio::test]
 async fn release_and_force_unlock_succeed_without_channel_rights() {
     fair(async |bed| {

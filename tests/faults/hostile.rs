@@ -1,4 +1,4 @@
-//! Hostile data: names and forged hashes.
+//! Hostile data: odd names and forged hashes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use redis::Value;
 use crate::rig::patient;
 use bed::{ends, idle, ms, reentrant};
 
-/// A name is plain bytes: one key of this name, one channel, and no other key touched.
+/// A name may be any bytes. The lock uses one key of this name and one channel, and touches no other key.
 #[tokio::test]
 async fn names_that_look_like_commands_touch_no_other_keys() {
     const ODD: [&str; 9] = [
@@ -66,8 +66,8 @@ async fn waiter_polls_foreign_hash_without_ttl() {
     .await;
 }
 
-/// Hold counts that are not numbers. Another owner's lock counts as held, whatever its count is. For its own lock, the
-/// client returns an error or repairs the count, and never leaves the lock behind.
+/// Forged hold counts that are not numbers. Another owner's lock counts as held, whatever its count is. If the client's
+/// own owner has the forged count, the client returns an error or repairs the count, and the lock does not stay held.
 #[tokio::test]
 async fn forged_hold_counts_break_neither_exclusion_nor_release() {
     let forged = [
@@ -99,7 +99,7 @@ async fn forged_hold_counts_break_neither_exclusion_nor_release() {
             assert!(matches!(error, Error::NotHeld { .. }), "{count:?}: {error:?}");
             assert_eq!(bed.admin.hgetall("a").await, BTreeMap::from([("stranger".to_owned(), count.to_owned())]));
             assert!(lock.force_unlock().await.unwrap());
-            // The client's own owner, which others may use, so the server counts its holds.
+            // The client's own owner may be used by others, so the server counts its holds.
             let owner = client.owner();
             forge(owner.as_str(), count).await;
             match lock.acquire(Acquire::new().owner(&owner).wait(ms(0))).await {
@@ -108,13 +108,13 @@ async fn forged_hold_counts_break_neither_exclusion_nor_release() {
             }
             idle(&client).await;
             match lock.release(&owner).await {
-                // The list of hold ids decides, so the forged count is deleted with the last hold.
+                // The release follows the list of hold ids, so the forged count is deleted with the last hold.
                 Ok(_) | Err(Error::NotHeld { .. }) => {}
                 Err(Error::Server { message, .. }) => assert!(message.starts_with("ERR "), "{count:?}: {message}"),
                 outcome => panic!("{count:?}: {outcome:?}"),
             }
             lock.force_unlock().await.unwrap();
-            // The count is forged while a guard holds the lock.
+            // Here the count is forged while a guard holds the lock.
             let guard = lock.lock().await.unwrap();
             let field = bed.admin.hgetall("a").await.into_keys().next().unwrap();
             let () = bed.admin.cmd(&["HSET", "a", &field, count]).await;
@@ -169,7 +169,7 @@ async fn release_of_stolen_lock_reports_new_holder() {
         assert_eq!(owner, "thief");
         assert_eq!(bed.admin.hgetall("a").await.len(), 1);
         let () = bed.admin.cmd(&["DEL", "a"]).await;
-        // The client knows a first hold of this owner, but the server has none.
+        // The client counts one hold of this owner, but the server has none.
         let owner = client.owner();
         let first = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
         let () = bed.admin.cmd(&["DEL", "a"]).await;

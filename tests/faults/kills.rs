@@ -9,7 +9,7 @@ use bed::pest::{Deed, Pest, contend};
 use bed::{becomes, ends, eventually, ms, reentrant};
 
 /// Tasks of four clients contend while connections are closed every 50 ms. After each reconnect the client subscribes
-/// again, and every waiter tries once. Polls are an hour apart, so a lost wake-up would fail the test.
+/// again, and every waiter tries once. Polls are an hour apart, so the test fails if a wake-up is lost.
 async fn killed_connections_lose_no_waiter_and_count_nothing_twice(deeds: &'static [Deed]) {
     reentrant(async |bed| {
         let sampler = TtlSampler::start(&bed.server.url()).await;
@@ -37,7 +37,7 @@ bed::cases!(on two threads, killed_connections_lose_no_waiter_and_count_nothing_
 #[tokio::test]
 async fn waiter_acquires_lock_released_while_subscription_is_closed() {
     reentrant(async |bed| {
-        // The holder never subscribes: only the waiter does.
+        // The holder never subscribes, so the closed connection is the waiter's.
         let holder = bed.connect(bed.builder().take_turns(false)).await;
         let waiter = bed.connect(stubborn(&bed.server.url())).await;
         for _ in 0..5 {
@@ -46,7 +46,7 @@ async fn waiter_acquires_lock_released_while_subscription_is_closed() {
             let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
             becomes("waiting tasks", 1, async || waiter.stats().waiting).await;
             becomes("subscribers", 1, async || bed.admin.numsub("redisson_lock__channel:{a}").await).await;
-            // The client may just have closed its connection itself.
+            // The client may just have closed this connection itself.
             let kill = async || bed.admin.client_kill_type("pubsub").await >= 1;
             eventually("a subscription is closed", kill).await;
             guard.unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Late copies of commands that were answered long ago. The current holder must lose nothing.
+//! Late copies of commands that were answered long ago. The current holder's lock must not change.
 
 use std::time::Duration;
 
@@ -21,13 +21,14 @@ async fn each(body: impl AsyncFn(&Bed, Flavour)) {
     .await;
 }
 
-/// Asserts that the server's lease is more than `least` seconds, and not shorter than the guard's remaining time.
+/// Asserts that the lease on the server is longer than `least` seconds, and at least as long as the guard's remaining
+/// time.
 async fn lasts(bed: &Bed, guard: &Guard, least: u64, what: &str) {
     let (promised, left) = (guard.remaining(), bed.admin.pttl("x").await);
     assert!(guard.is_held() && left > least as i64 * 1000, "{what}: {left} ms left, {promised:?} promised");
 }
 
-/// Extends the lease. Retried if the machine was too slow for the reply.
+/// Extends the lease. The extend is repeated if its reply was too late on a slow machine.
 async fn extends(guard: &Guard, lease: Duration) {
     eventually("the lease is extended", async || match guard.extend(lease).await {
         Err(error) if error.outcome_unknown() => false,
@@ -46,7 +47,7 @@ async fn copy_of_release_ends_no_later_hold() {
         let lock = client.lock(flavour, "x");
         let wire = Wire::tap(&bed.server).await;
         let me = client.owner();
-        // Afterwards the server knows the scripts.
+        // This hold teaches the server the scripts.
         enter(&*lock, &me).await.unlock().await.unwrap();
         assert_eq!(enter(&*lock, &me).await.unlock().await.unwrap(), Released::Free);
         let copy = wire.last(bed).await;
@@ -63,8 +64,8 @@ async fn copy_of_release_ends_no_later_hold() {
     .await;
 }
 
-/// An owner has two holds and releases one. `unlisted`: the released hold is the first hold of a fresh owner, and its
-/// id is not listed.
+/// An owner has two holds and releases one. `unlisted`: the released hold is the first hold of a new owner, and has no
+/// id in the owner's list.
 #[tokio::test]
 async fn copy_of_partial_release_ends_no_other_hold() {
     each(async |bed, flavour| {
@@ -102,8 +103,8 @@ async fn copy_of_partial_release_ends_no_other_hold() {
     .await;
 }
 
-/// A copy of an extend to a shorter lease arrives after extends to longer leases. `in_doubt`: the reply of the extend
-/// was lost. `given`: the acquire named its owner.
+/// A copy of an extend to a shorter lease arrives after extends to longer leases. `in_doubt`: the extend's reply was
+/// lost. `given`: the acquire named its owner.
 async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
     each(async |bed, flavour| {
         let proxy = bed.proxy();
@@ -116,19 +117,19 @@ async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
             let how = Acquire::new().lease(secs(200));
             let how = if given { how.owner(&me) } else { how };
             let guard = lock.acquire(how).await.unwrap().unwrap();
-            // Afterwards the server knows the script.
+            // The extend teaches the server the script.
             extends(&guard, secs(300)).await;
             let wire = Wire::tap(&bed.server).await;
             if in_doubt {
                 let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
-                // Other tests cover this outcome.
+                // The result may be an error, which other tests check.
                 let _ = guard.extend(secs(100)).await;
                 ends("a lost reply", lost.fired()).await;
             } else {
                 extends(&guard, secs(100)).await;
             }
             let copy = wire.last(bed).await;
-            // The second one shortens the lease, too.
+            // The second extend of this loop shortens the lease again.
             for longer in [secs(600), secs(500)] {
                 extends(&guard, longer).await;
                 arrives(bed, &copy).await;
@@ -170,8 +171,8 @@ async fn copy_of_extend_shortens_no_lease_of_later_hold() {
     .await;
 }
 
-/// Acquires as a new owner, after the server has learned the script and the client the server's clock. Returns the
-/// acquire's call, too.
+/// Acquires as a new owner, and returns the acquire's words on the wire too. Before that, the server learns the script
+/// and the client learns the server's clock.
 async fn acquired(bed: &Bed, client: &Client, lock: &dyn DistLock) -> (Owner, Guard, Vec<String>) {
     let me = client.owner();
     enter(lock, &me).await.unlock().await.unwrap();
@@ -195,7 +196,7 @@ async fn copy_of_acquire_does_not_count_given_up_hold_twice() {
     .await;
 }
 
-/// `first`: the lock's first guard made the owner.
+/// `first`: the acquire named no owner, so the client made one.
 #[tokio::test]
 async fn copy_of_release_by_owner_ends_no_other_hold() {
     each(async |bed, flavour| {

@@ -13,7 +13,7 @@ async fn is_in(client: &Client) {
     client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
 }
 
-/// An invalid login or database is reported at once, with the server's text, even if `connect_timeout` is long.
+/// An invalid login or database is reported at once, with the server's text, however long `connect_timeout` is.
 #[tokio::test]
 async fn refused_login_fails_connect_at_once() {
     let server = RedisServer::builder().password("right").start();
@@ -30,7 +30,7 @@ async fn refused_login_fails_connect_at_once() {
     }
 }
 
-/// Any password works. fred sends the password in an inline command, where blanks and quotes have a meaning.
+/// Any password works. fred sends the password in an inline command, in which blanks and quotes have a meaning.
 #[tokio::test]
 async fn passwords_with_special_characters_log_in() {
     const ODD: [&str; 10] = [
@@ -80,8 +80,8 @@ async fn percent_encoded_login_in_url_is_decoded() {
     }
 }
 
-/// `?db=3` selects database 3, as in other clients. Services that write the database in different ways exclude each
-/// other.
+/// `?db=3` selects database 3, as in other clients. Services that write the database in the URL in different ways use
+/// the same locks.
 #[tokio::test]
 async fn database_in_the_query_of_a_url_is_used() {
     let server = RedisServer::builder().unix_socket(true).start();
@@ -102,7 +102,7 @@ async fn database_in_the_query_of_a_url_is_used() {
     holder.shutdown(PATIENCE).await.unwrap();
 }
 
-/// The error is the last reason, or says that the server did not answer.
+/// The error has the last reason, or says that the server did not answer.
 #[tokio::test]
 async fn connect_to_unavailable_server_reports_last_reason_or_timeout() {
     let full = RedisServer::builder().arg("--maxclients", "1").start();
@@ -161,8 +161,8 @@ async fn connecting_waits_for_a_server_that_is_starting() {
     .await;
 }
 
-/// Open connections are not affected. After they break, every operation reports the reason, and locks end with their
-/// leases.
+/// The password changes. Open connections are not affected. When they break, every operation reports the reason, and
+/// locks end with their leases.
 #[tokio::test]
 async fn client_reports_changed_password_and_recovers() {
     reentrant(async |bed| {
@@ -183,8 +183,8 @@ async fn client_reports_changed_password_and_recovers() {
             }
             let Error::Connection { message, outcome_unknown, .. } = &error else { panic!("{error:?}") };
             assert!(error.is_retryable() && !message.contains("old"), "{error:?}");
-            // The last command on the old connection may have run. A command that waits for a new connection was not
-            // sent.
+            // The last command on the old connection may have run. A command that waits for a new connection has not
+            // been sent.
             message.contains("WRONGPASS") && message.contains(&place) && !outcome_unknown
         };
         eventually("the reason is told", told).await;

@@ -6,7 +6,7 @@ use distlock_support::child::{self, Child};
 use bed::fault::brisk;
 use bed::{PATIENCE, ends, ms, reentrant, secs};
 
-/// A frozen holder cannot be notified. When it resumes, its first check says that the lock is lost, and its calls do
+/// A frozen holder cannot be notified. After it resumes, its first check says that the lock is lost, and its calls do
 /// not affect the next holder's lock.
 #[tokio::test]
 async fn resumed_holder_sees_that_its_hold_is_lost() {
@@ -46,7 +46,7 @@ async fn frozen_holder() {
     let client = brisk(&url).watchdog(secs(3)).retry_attempts(1_000).connect().await.unwrap();
     let guard = client.reentrant(&how).lock().await.unwrap();
     child::say("held");
-    // Uses no timer or task, and only checks the clock, as slow code would.
+    // Like slow code, this uses no timer or task, and only checks the clock.
     while guard.is_held() {
         std::thread::sleep(ms(1));
     }

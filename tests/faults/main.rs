@@ -1,4 +1,5 @@
-//! Faults of servers, networks and neighbours, and their effect on the caller. `docs/faults.md` lists them.
+//! Faults of servers and networks, and other programs at the same server. The tests check the effect on the caller.
+//! `docs/faults.md` lists the faults.
 
 mod clock;
 mod demoted;

@@ -12,7 +12,7 @@ async fn one_listens(bed: &Bed) {
     becomes("subscribers", 1, async || bed.admin.numsub(CHANNEL).await).await;
 }
 
-/// Each message causes one attempt of a waiter. A message on another channel has no effect.
+/// Each message on the lock's channel causes one attempt of a waiter. A message on another channel has no effect.
 #[tokio::test]
 async fn odd_message_causes_at_most_one_attempt() {
     let megabyte = vec![b'x'; 1 << 20];
@@ -55,7 +55,7 @@ async fn odd_message_causes_at_most_one_attempt() {
             assert!(!task.is_finished() && guard.is_held());
             guard.unlock().await.unwrap();
             let guard = ends("the waiter", task).await.unwrap();
-            // One call releases the lock, and one acquire finds it free.
+            // One script call is the release, and one is the acquire that finds the lock free.
             let asked = bed.admin.calls("evalsha").await;
             let most = if here { odd.len() as u64 + 2 } else { 2 };
             assert!(asked <= most, "here: {here}: {asked} calls, {most} are allowed");
@@ -103,13 +103,13 @@ fn peak(child: &Child) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).expect("VmHWM")
 }
 
-/// Floods of 10^5 small messages, or of 500 MB in big ones. The server closes the connection of a client that reads too
-/// slowly, and drops its messages. Memory use stays constant, and the waiter notices the release. `tests/sim/flood.rs`
-/// asserts how many attempts a flood causes.
+/// Floods of 10^5 small messages, or of 500 MB in big messages. The server drops the messages of a client that reads
+/// too slowly, and closes its connection. Memory use stays constant, and the waiter notices the release.
+/// `tests/sim/flood.rs` counts the attempts that a flood causes.
 async fn a_flood_takes_little_memory((fill, times, most): (&str, u32, u64)) {
     reentrant(async |bed| {
         let (holder, guard, mut waiter) = waiting_child(bed).await;
-        // A first flood makes the one-time allocations.
+        // The first flood makes the client allocate its buffers.
         let first = "for i = 1, 5000 do redis.call('publish', KEYS[1], '0') end";
         let () = bed.admin.cmd(&["EVAL", first, "1", CHANNEL]).await;
         let before = peak(&waiter);

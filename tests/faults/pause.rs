@@ -30,14 +30,14 @@ impl Silent {
         }
     }
 
-    /// True if the server still serves other clients.
+    /// True if the network is silent, and the server still serves other clients.
     const fn is_on_the_way(self) -> bool {
         matches!(self, Self::Requests | Self::Replies | Self::BlackHole)
     }
 }
 
-/// Locks that the watchdog renews stay held. A lease that ends meanwhile is lost by the local clock. Late commands do
-/// not affect other holders' locks.
+/// Locks that the watchdog renews stay held. A lease that ends during the silence is lost by the local clock. Late
+/// commands do not affect other holders' locks.
 async fn silence_delays_acquires_and_loses_only_leases_that_end(what: Silent) {
     reentrant(async |bed| {
         let proxy = bed.proxy();

@@ -1,4 +1,4 @@
-//! A proxy loses, repeats, delays and cuts off single commands: every command of a session, in every way.
+//! A proxy loses, repeats, delays or cuts off a single command: each command of a session, in each way.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl View<'_> {
 /// Runs every operation of a lock. Acquires with a wait and releases must succeed, although one command is lost.
 async fn session(client: &Client, lock: &ReentrantLock, view: &View<'_>) {
     let label = &view.label;
-    // The error of a single attempt is retryable, in doubt or not.
+    // The error of a single attempt is retryable, whether the command is in doubt or not.
     let passing = |what: &str, error: &Error| {
         let passes = error.is_retryable() || matches!(error, Error::ReleasePending { .. });
         assert!(passes, "{label}: {what}: {error:?}");
@@ -98,7 +98,7 @@ async fn session(client: &Client, lock: &ReentrantLock, view: &View<'_>) {
     idle(client).await;
 }
 
-/// Runs a session in which the nth command is hit. Returns false if there was no nth command.
+/// Runs a session with a fault at its nth command. Returns false if the session had no nth command.
 async fn run(proxy: &Proxy, client: &Client, admin: &Admin, action: Action, n: Option<usize>) -> bool {
     let name = format!("{action:?}/{n:?}");
     let lock = client.reentrant(&name);
@@ -110,8 +110,8 @@ async fn run(proxy: &Proxy, client: &Client, admin: &Admin, action: Action, n: O
     armed.is_none_or(|armed| armed.has_fired())
 }
 
-/// Applies nine faults to every command of the session: lost, repeated, delayed, cut off. No hold is counted twice, no
-/// lock stays held after an error, and the client never mistakes its own hold for another owner's hold.
+/// Applies nine faults to every command of the session: it is lost, repeated, delayed or cut off. No hold is counted
+/// twice, no lock stays held after an error, and the client never mistakes its own hold for that of another owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn command_faults_change_no_hold_count() {
     reentrant(async |bed| {
@@ -121,7 +121,7 @@ async fn command_faults_change_no_hold_count() {
             let client = bed.connect(stubborn(&proxy.url()).subscription_linger(ms(0))).await;
             assert!(run(&proxy, &client, &admin, action, None).await);
             let mut hit = 0;
-            // Ends when a session has no nth command. On a slow machine, retries add commands.
+            // The loop ends when a session has no nth command. On a slow machine, retries add commands.
             while run(&proxy, &client, &admin, action, Some(hit + 1)).await {
                 hit += 1;
             }

@@ -17,7 +17,7 @@ async fn refusal_fails_only_its_own_command() {
     for code in ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOAUTH", "OOM", "ERR"] {
         let mut waiting = false;
         let both = format!("-{code} and so on\r\n_\r\n").into_bytes();
-        // No reply until the second acquire has arrived.
+        // The server sends no reply until the second acquire has arrived.
         fake.set(move |words| {
             let acquire = words.contains(&b"a".to_vec()) || words.contains(&b"b".to_vec());
             match (acquire, std::mem::replace(&mut waiting, acquire)) {
@@ -36,7 +36,7 @@ async fn refusal_fails_only_its_own_command() {
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// A server that loads its data refuses commands for a while. An acquire that may wait is retried.
+/// A server refuses commands while it loads its data. An acquire that may wait is retried.
 #[tokio::test]
 async fn acquire_is_retried_while_server_loads_its_data() {
     let fake = Fake::start().await;
@@ -55,8 +55,8 @@ async fn acquire_is_retried_while_server_loads_its_data() {
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// Out of memory, the server writes nothing, and held locks can be renewed and released. `passing.rs` shows that waits
-/// continue.
+/// A server that is out of memory writes nothing, but held locks can be renewed and released. `passing.rs` shows that
+/// waits continue.
 #[tokio::test]
 async fn oom_refuses_acquires_and_lets_releases_through() {
     reentrant(async |bed| {
@@ -64,7 +64,7 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
         warm(&client).await;
         let (held, free) = (client.reentrant("held"), client.reentrant("free"));
         let guard = held.lock().await.unwrap();
-        // Other clients may use this owner, so only the server knows its count.
+        // Other clients may use this owner, so only the server knows how many holds it has.
         let me = client.owner();
         let known: Vec<_> = Flavour::ALL.iter().map(|of| (of, client.lock(*of, &format!("known {of}")))).collect();
         for (_, lock) in &known {
@@ -154,7 +154,7 @@ async fn acquire_is_retried_while_server_is_busy() {
     .await;
 }
 
-/// A write with too few replicas is refused. Acquires are retried until there are enough.
+/// The server refuses a write if too few replicas are connected. Acquires are retried until there are enough.
 #[tokio::test]
 async fn acquire_is_retried_while_server_has_too_few_replicas() {
     reentrant(async |bed| {

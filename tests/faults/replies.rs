@@ -1,5 +1,5 @@
-//! Replies that none of our scripts returns: from another kind of server, a proxy that mixes replies up, another
-//! version.
+//! Replies that none of our scripts returns. They could come from another kind of server, from a proxy that mixes
+//! replies up, or from another version.
 
 use std::panic;
 use std::sync::Once;
@@ -110,7 +110,7 @@ async fn odd_replies_cause_no_panic_and_no_hang() {
 async fn one(fake: &Fake, reply: &str) {
     fake.always(reply.as_bytes());
     let builder = brisk(&fake.url()).retry_attempts(2).command_timeout(ms(150)).poll_cap(ms(50));
-    // The check of the login's rights gets the odd reply, too.
+    // The check of the login's rights at connect also gets the odd reply.
     let connecting = ends(&format!("connect() on {reply:?}"), builder.connect()).await;
     let client = connecting.unwrap_or_else(|error| panic!("{reply:?}: {error:?}"));
     let lock = client.reentrant("a");
@@ -140,8 +140,8 @@ async fn held(fake: &Fake, client: &Client) -> Guard {
         loop {
             match client.reentrant("a").lock().await {
                 Ok(guard) => return guard,
-                // An odd reply may be read as the reply to the previous command. Then the connection is one reply
-                // behind.
+                // An odd reply may have been read as the reply to the previous command. Then every reply is taken for
+                // that of the command before it.
                 Err(error) if error.to_string().contains("unexpected reply") => {}
                 Err(error) => assert!(error.is_retryable(), "{error:?}"),
             }

@@ -14,7 +14,7 @@ use bed::fault::{brisk, count};
 use bed::{Bed, Counter, becomes, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
 /// Runs a test on a server that loses nothing when it is killed. With `everysec`, Redis may postpone a write during an
-/// fsync. A kill then loses an answered write.
+/// fsync, and a kill then loses an answered write.
 async fn durable(body: impl AsyncFnOnce(&Bed)) {
     let server = RedisServer::builder().aof(true).arg("--appendfsync", "always").start();
     bed::run_on(server, |client, name| client.lock(Flavour::Reentrant, name), body).await;
@@ -35,8 +35,8 @@ fn told<T>(outcome: Result<T, Error>) {
     }
 }
 
-/// A client that confirms holds when a connection is back, and retries a failed confirmation every 10 s. The regular
-/// renewal, every 100 s, does not occur during a test.
+/// A client that confirms its holds after a reconnect, and retries a failed confirmation every 10 s. The regular
+/// renewal comes every 100 s, which is longer than a test.
 fn confirming(bed: &Bed) -> Builder {
     patient(&bed.server.url()).watchdog(secs(300))
 }
@@ -84,7 +84,7 @@ async fn a_lock_is_lost_in_a_restart_without_data() {
             let next = ends("the waiter", waiting).await.unwrap();
             becomes("locks that are renewed", 1, async || waiter.renew_now().await.renewed).await;
             next.unlock().await.unwrap();
-            // The explicit lease is not renewed, but it is confirmed.
+            // An explicit lease is not renewed, but it is confirmed.
             let lost = ends("the signal for the explicit lease", leased.lost()).await;
             assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
             let released = leased.unlock().await;
@@ -119,8 +119,8 @@ async fn calls_fail_and_lease_is_lost_when_server_goes_away() {
     .await;
 }
 
-/// A release while the server is down is reported as in doubt, and is retried in the background until the server is
-/// back.
+/// A release while the server is down is reported as in doubt. The client retries it in the background until the server
+/// is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_goes_on_when_the_server_is_back() {
     durable(async |bed| {
@@ -154,7 +154,7 @@ async fn contention_goes_on_through_restarts_with_data() {
                         let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}"));
                         counter.bump(ms(1)).await;
                         mine += 1;
-                        // The release is in doubt if the server died meanwhile. The client continues the release.
+                        // The release is in doubt if the server died during the call. The client continues the release.
                         if let Err(error) = guard.unlock().await {
                             assert!(matches!(error, Error::ReleasePending { .. }), "unlock(): {error:?}");
                         }
@@ -178,7 +178,7 @@ async fn contention_goes_on_through_restarts_with_data() {
     .await;
 }
 
-/// If the server has forgotten the script, the client sends its text. Both commands together have one command timeout.
+/// The server has forgotten the script, so the client sends its text. Both commands together have one command timeout.
 /// The second reply arrives 2.2 s after this timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn try_lock_with_forgotten_script_has_one_command_timeout() {
@@ -205,7 +205,7 @@ async fn try_lock_with_forgotten_script_has_one_command_timeout() {
     .await;
 }
 
-/// The wait is shorter than any timeout, and the server is down. So no holder of these locks was seen.
+/// The wait is shorter than any timeout, and the server is down. No holder was seen, so the result is not "busy".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_wait_at_a_killed_server_is_an_error() {
     reentrant(async |bed: &Bed| {

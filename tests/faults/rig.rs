@@ -10,20 +10,20 @@ use bed::{Bed, PATIENCE, builder, eventually, ms, secs};
 
 pub const HOUR: Duration = secs(3600);
 
-/// A client whose commands time out soon and are retried for as long as a test waits. No lease ends by accident, and
+/// A client whose commands time out soon and are retried for as long as a test waits. No lease ends during a test, and
 /// only a message or a reconnect wakes a waiter.
 pub fn stubborn(url: &str) -> Builder {
     brisk(url).watchdog(HOUR).retry_attempts(1_000).poll_cap(HOUR)
 }
 
-/// Like [`stubborn`], with a command timeout that suffices on any machine.
+/// Like [`stubborn`], with a command timeout that is long enough on any machine.
 pub fn patient(url: &str) -> Builder {
     builder(url).watchdog(HOUR).retry_attempts(1_000).retry_delay((ms(20), ms(100))).poll_cap(HOUR)
 }
 
 pub async fn heals(client: &Client) {
     eventually("the client can lock again", async || match client.reentrant("heals").try_lock().await {
-        // None: the release of an earlier call is still in flight.
+        // The acquire returns `None` while the release of an earlier call is in flight.
         Ok(guard) => guard.is_some(),
         Err(error) => {
             assert!(error.is_retryable(), "{error:?}");

@@ -25,7 +25,7 @@ pub fn shows(text: &str) -> bool {
         .any(|part| text.contains(part))
 }
 
-/// Collects all output for the check at the end.
+/// Collects all output of a test, which is checked at the end.
 #[derive(Default)]
 struct Shown(Vec<String>);
 
@@ -89,7 +89,7 @@ async fn errors_for_unusable_urls_do_not_contain_password() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Every path to an error on a server that asks for the password, and everything printable on the way.
+/// Causes every kind of error at a server that asks for the password, and prints everything that has `Debug`.
 #[tokio::test]
 async fn password_appears_in_no_error_debug_output_or_log() {
     let facade = Facade::listen(NEEDLE);
@@ -126,10 +126,10 @@ async fn password_appears_in_no_error_debug_output_or_log() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// A server without `HELLO` repeats the arguments of `HELLO` in its error. A server without `AUTH` does the same.
+/// A server without `HELLO` repeats the arguments of `HELLO` in its error, and a server without `AUTH` those of `AUTH`.
 #[tokio::test]
 async fn password_repeated_by_server_appears_in_no_error() {
-    // Not [`NEEDLE`], because fred's trace log repeats server errors (SECURITY.md).
+    // The password does not contain [`NEEDLE`], because fred's trace log repeats server errors (SECURITY.md).
     const PASSWORD: &str = "s3cret-of-hello";
     let (ears, _listening) = Ears::open();
     let mut shown = Shown::default();

@@ -1,5 +1,6 @@
-//! Subscriptions that are never confirmed, or not allowed. `src/engine/tests` (`same_owner`, `answers`) tests waiters
-//! that share a pending subscription, and waiters that a release in their own process wakes without a subscription.
+//! Subscriptions that are never confirmed, or not allowed. In `src/engine/tests`, `same_owner` tests waiters that share
+//! a pending subscription, and `answers` tests waiters without a subscription that a release in their own process
+//! wakes.
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
                 let mut waiting = waits(&ours.lock(wanted, &name));
                 tokio::select! {
                     () = silent.fired() => Some((held, waiting)),
-                    // The lease ended before the waiter subscribed.
+                    // The lease ended before the waiter had subscribed.
                     guard = &mut waiting => {
                         guard.unwrap().unlock().await.unwrap();
                         None
@@ -50,7 +51,7 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
             let guard = ends("a waiter whose subscription is not confirmed", waiting).await.unwrap();
             guard.unlock().await.unwrap();
             drop(held);
-            // Without this, the subscription would be in flight for an hour.
+            // Without this, the subscribe would be in flight for an hour.
             proxy.rst_all();
             end(ours).await;
         }
@@ -72,7 +73,7 @@ async fn waiter_without_channel_rights_polls() {
         becomes("waiters", 1, async || client.stats().waiting).await;
         held.unlock().await.unwrap();
         let guard = ends("the waiter", waiting).await.unwrap();
-        // The client may not publish its own release either. Its next waiter needs no message.
+        // The client has no right to publish its release either. Its next waiter needs no message.
         let next = waits(&client.lock(Flavour::Reentrant, "x"));
         becomes("waiters", 1, async || client.stats().waiting).await;
         guard.unlock().await.unwrap();

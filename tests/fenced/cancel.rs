@@ -1,4 +1,4 @@
-//! Acquires of fenced locks that are dropped at random points.
+//! Acquires of fenced locks are dropped at random points.
 
 use bed::dropped::{DROPS, drops, waiters_dropped_in_the_queue};
 
@@ -8,7 +8,7 @@ use crate::rig::fenced;
 async fn acquires_dropped_at_random_points_leave_only_the_counter() {
     fenced(async |bed| {
         drops(bed, DROPS / 4).await;
-        // Every grant used one number, even if its acquire was dropped. Refused acquires used none.
+        // Every grant took one number, even if its acquire was dropped. Refused acquires took none.
         let lock = bed.client().await.fenced("c1");
         let last = lock.last_token().await.unwrap();
         let guard = lock.lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! The cost of fenced locks. Their renewals share batches with spin locks.
+//! The cost of fenced locks, and renewals that fenced and spin locks share.
 
 use distlock::{Client, Flavour};
 
@@ -27,8 +27,8 @@ async fn each_fenced_lock_operation_costs_one_command() {
     .await;
 }
 
-/// Every section needs a number, so a fenced lock has no hand-over inside the process. Each task costs a release, an
-/// acquire, and one attempt while the lock is held.
+/// Every section (hold of the lock) needs a number, so a fenced lock is not handed over inside the process. Each task
+/// costs a release, an acquire, and one attempt while the lock is held.
 #[tokio::test]
 async fn fenced_lock_is_not_handed_over_inside_process() {
     reentrant(async |bed| {
@@ -42,8 +42,8 @@ async fn fenced_lock_is_not_handed_over_inside_process() {
     .await;
 }
 
-/// Behind another process, a hundred tasks are one contender with one subscription. Each task acquires by one command,
-/// and releases by another.
+/// Behind another process, a hundred tasks use one subscription, and only one of them attempts. Each task acquires by
+/// one command, and releases by another.
 #[tokio::test]
 async fn hundred_waiting_tasks_are_one_contender() {
     const TASKS: u64 = 100;

@@ -1,4 +1,4 @@
-//! Foreign changes of the counter, and refused commands.
+//! Changes of the counter by other programs, and refused commands.
 
 use distlock::{Acquire, Error, Released};
 
@@ -6,7 +6,7 @@ use crate::rig::{counted, counter, fenced, token};
 use bed::{Bed, becomes, ends, ms, secs, text};
 
 /// Redisson's multi lock sets a TTL on the counter of a fenced member. If the counter expired, numbers would restart at
-/// 1. The next acquire removes the TTL.
+/// 1, so the next acquire removes the TTL.
 #[tokio::test]
 async fn acquire_removes_ttl_of_counter() {
     fenced(async |bed| {
@@ -75,7 +75,7 @@ async fn acquire_fails_without_hold_when_counter_is_invalid() {
     .await;
 }
 
-/// The counter breaks while the lock is held: a re-entry fails and counts nothing, and the hold stays.
+/// The counter breaks while the lock is held. A re-entry fails and counts nothing, and the hold stays.
 #[tokio::test]
 async fn hold_survives_when_its_counter_becomes_invalid() {
     fenced(async |bed| {
@@ -97,8 +97,8 @@ async fn hold_survives_when_its_counter_becomes_invalid() {
             assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{make:?}");
             let () = bed.admin.cmd(&["DEL", &key]).await;
         }
-        // The counter is deleted (as by Redisson's `delete()`): the section keeps its number, and the next section
-        // restarts at 1.
+        // The counter is deleted, as by Redisson's `delete()`. The section keeps its number, and the next section gets
+        // number 1.
         let me = client.owner();
         let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
         let () = bed.admin.cmd(&["SET", &key, "41"]).await;
@@ -117,7 +117,7 @@ async fn log_in(bed: &Bed, without: &str) -> distlock::Client {
     bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await
 }
 
-/// A section must have a number: if the server refuses to count, nothing is held.
+/// A section must have a number, so nothing is held if the server refuses to count.
 #[tokio::test]
 async fn acquire_with_refused_counter_command_adds_no_hold() {
     fenced(async |bed| {
@@ -154,7 +154,7 @@ async fn acquire_with_refused_counter_command_adds_no_hold() {
     .await;
 }
 
-/// Users may set a TTL on the counters of unused names. Numbers never restart while the lock is held.
+/// Users may set a TTL on the counters of unused names. While the lock is held, the counter does not expire.
 #[tokio::test]
 async fn expire_counter_sets_ttl_only_while_lock_is_free() {
     fenced(async |bed| {
@@ -172,7 +172,7 @@ async fn expire_counter_sets_ttl_only_while_lock_is_free() {
         assert!(lock.expire_counter(after).await.unwrap());
         let left = bed.admin.pttl(&key).await;
         assert!(left > 0 && u128::try_from(left).unwrap() <= after.as_millis(), "{left}");
-        // The name is used again: its numbers continue.
+        // The name is used again, and its numbers continue.
         let guard = lock.lock().await.unwrap();
         assert_eq!((token(&guard), bed.admin.pttl(&key).await), (2, -1));
         guard.unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Histories of sections, and a storage that refuses late writes (M3).
+//! Histories of sections (holds of a lock), and a storage that refuses late writes (M3 in `tests/README.md`).
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn checker_finds_planted_faults() {
     assert_eq!(faults(&[section(0, 10, 7), section(11, 12, 8), section(13, 14, 7)]).len(), 2);
 }
 
-/// Some holders of two clients are late: they write after their leases have ended. The storage refuses a late write
-/// after a later section has written, and never refuses the current holder.
+/// Some holders of two clients write after their leases have ended. The storage refuses such a write after a later
+/// section has written, and never refuses the current holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storage_refuses_late_writers_but_never_holders() {
     const TASKS: u64 = 6;
@@ -52,7 +52,7 @@ async fn storage_refuses_late_writers_but_never_holders() {
                         tokio::time::sleep(ms(numbers.below(20))).await;
                     }
                     let done = storage.write(token);
-                    // The guard is checked after the write, so the lock was held until then.
+                    // The guard is checked after the write. If it is held now, it was held during the write.
                     assert!(done || !guard.is_held(), "a holder was refused: {token}");
                     refused += usize::from(!done);
                     drop(guard);
@@ -66,7 +66,7 @@ async fn storage_refuses_late_writers_but_never_holders() {
         assert!(written.is_sorted(), "{written:?}");
         assert_eq!(refused + written.len(), history.len());
         assert!(refused > 0, "nobody was late");
-        // A number is skipped if its reply arrived after the lease.
+        // If a reply arrived after its lease, its number is in no section.
         assert!(clients[0].fenced("job").last_token().await.unwrap() >= history.len() as u64);
     })
     .await;

@@ -1,4 +1,4 @@
-//! Commands that are lost, repeated or late. A number may be skipped, but no number is issued twice.
+//! Commands that are lost, repeated or late. A number may be skipped, but no number is given to two sections.
 
 use distlock::Released;
 use distlock_support::Admin;
@@ -20,7 +20,7 @@ async fn is_the_last(admin: &Admin, name: &str, token: u64, owner: &str, label: 
     assert_eq!(holds.into_iter().collect::<Vec<_>>(), [(owner.to_owned(), "1".to_owned())], "{label}");
 }
 
-/// An acquire that waits is retried until its outcome is known, and has one number. An attempt without a wait is
+/// An acquire that waits is retried until its outcome is known, and gets one number. An attempt without a wait is
 /// undone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquire_with_command_fault_gets_one_token_or_none() {
@@ -58,7 +58,7 @@ async fn acquire_with_command_fault_gets_one_token_or_none() {
                     }
                     ends(&format!("{label}: the command is sent"), armed.fired()).await;
                     becomes(&format!("{label}: is locked"), false, async || admin.exists(&name).await).await;
-                    // The next number is above all issued numbers, known or not.
+                    // The next number is higher than all earlier ones, whether a client got them or not.
                     let guard = there.lock().await.unwrap();
                     assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));
                     last = token(&guard);

@@ -1,5 +1,5 @@
-//! The fenced lock: every section has one number, however it is acquired and whatever happens to the lock and its
-//! counter (M3).
+//! The fenced lock: every section (time in which the lock is held) has one number, however it is acquired and whatever
+//! happens to the lock and its counter (M3 in `tests/README.md`).
 
 mod cancel;
 mod cost;

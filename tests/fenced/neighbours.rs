@@ -9,8 +9,8 @@ use bed::{becomes, ms, secs};
 
 const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
 
-/// The flavours exclude each other. They wake each other if both use messages. Only the fenced lock increments the
-/// counter.
+/// Flavours of one name exclude each other. They wake each other if both use messages. Only the fenced lock increments
+/// the counter.
 #[tokio::test]
 async fn reentrant_and_spin_locks_exclude_fenced_but_issue_no_token() {
     fenced(async |bed| {
@@ -29,7 +29,7 @@ async fn reentrant_and_spin_locks_exclude_fenced_but_issue_no_token() {
             assert_eq!((guard.token(), guard.members()[0].token), (None, None), "{flavour}");
             assert!(lock.try_lock().await.unwrap().is_none(), "{flavour}");
             assert_eq!(counted(bed, "job").await, Some(section.to_string()), "{flavour}");
-            // The reverse: a waiter behind a spin lock polls.
+            // A waiter behind a spin lock polls.
             let waiting = other.fenced("job");
             let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
             becomes("waiters", 1, async || other.stats().waiting).await;
@@ -65,7 +65,7 @@ async fn owner_cannot_hold_lock_both_with_and_without_token() {
                 assert_eq!((counted(bed, "job").await, bed.admin.hgetall("job").await), (before, holders));
                 assert!(guard.is_held());
                 guard.unlock().await.unwrap();
-                // After the release, the owner may use the other flavour.
+                // After the release, the owner may use the second flavour.
                 lock(second).acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().unlock().await.unwrap();
             }
         }

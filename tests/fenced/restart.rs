@@ -1,4 +1,4 @@
-//! A server that is killed, with and without its data (F9).
+//! A server that is killed and restarted, with and without its data (F9 in `tests/README.md`).
 
 use distlock::{Client, FencedLock, Flavour, Guard};
 use distlock_support::RedisServer;
@@ -51,7 +51,7 @@ fn make(client: &Client, name: &str) -> std::sync::Arc<dyn distlock::DistLock> {
     client.lock(Flavour::Fenced, name)
 }
 
-/// The counter survives with the AOF, which is written before each reply.
+/// The AOF is written before each reply, so the counter survives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_continue_after_restart_with_aof() {
     run_on(RedisServer::builder().aof(true).arg("--appendfsync", "always").start(), make, async |bed| {
@@ -63,8 +63,8 @@ async fn tokens_continue_after_restart_with_aof() {
     .await;
 }
 
-/// Without the AOF, numbers restart at 1, which no client can detect. The checker finds the repeated numbers, and the
-/// storage refuses even current holders. The guarantee holds only while the counter exists.
+/// Without the AOF, numbers restart at 1, which no client can detect. The checker finds numbers that occur twice, and
+/// the storage refuses even current holders. M3 needs the counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_restart_without_aof_and_checker_detects_it() {
     run_on(RedisServer::start(), make, async |bed| {

@@ -48,8 +48,8 @@ pub async fn enter(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
     guard
 }
 
-/// Lists the violations of M3 in the history of one name: a number that another section has, or that is not above every
-/// number granted before its request.
+/// Lists the violations of M3 in the history of one name. A number must be unique, and higher than every number that
+/// was granted before its request.
 pub fn faults(history: &[Section]) -> Vec<String> {
     let (mut by_grant, mut by_call) = (history.to_vec(), history.to_vec());
     by_grant.sort_by_key(|section| section.granted);
@@ -70,14 +70,14 @@ pub fn faults(history: &[Section]) -> Vec<String> {
     wrong
 }
 
-/// The storage that a fenced lock protects. It remembers the largest number of a write, and refuses smaller numbers.
+/// The storage that a fenced lock protects. It stores the highest number of a write, and refuses lower numbers.
 #[derive(Debug, Default)]
 pub struct Storage {
     written: Mutex<Vec<u64>>,
 }
 
 impl Storage {
-    /// Writes. Returns false if a later section has already written.
+    /// Writes with this number. Returns false if a later section has already written.
     pub fn write(&self, token: u64) -> bool {
         let mut written = self.written.lock();
         let last = written.last().copied().unwrap_or(0);

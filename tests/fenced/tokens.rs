@@ -1,4 +1,4 @@
-//! One number per section, on every way to acquire.
+//! One number for each section, on every way to acquire.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::rig::{counted, counter, fenced, token};
 use bed::{becomes, freed, idle, ms, secs, text};
 
-/// testTokenIncrease, for every way to acquire: 1, 2, 3, ..
+/// testTokenIncrease, for every way to acquire: the numbers are 1, 2, 3, ..
 #[tokio::test]
 async fn token_grows_by_one_on_every_way_to_acquire() {
     fenced(async |bed| {
@@ -40,7 +40,7 @@ async fn token_grows_by_one_on_every_way_to_acquire() {
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
             assert_eq!(lock.last_token().await.unwrap(), expected, "way {way}");
         }
-        // After a wait behind a holder of this client, and behind a holder of another client.
+        // The acquires wait behind a holder of this client, and behind a holder of another client.
         for holder in [&client, &other] {
             let guard = holder.fenced("job").lock().await.unwrap();
             let waiting = lock.clone();
@@ -58,7 +58,7 @@ async fn token_grows_by_one_on_every_way_to_acquire() {
     .await;
 }
 
-/// Redisson counts re-entries. In this crate, a section keeps its number over all re-entries (M3-re).
+/// Redisson increments the number at a re-entry. In this crate, a section keeps its number (M3-re).
 #[tokio::test]
 async fn re_entry_keeps_the_token() {
     fenced(async |bed| {
@@ -75,7 +75,7 @@ async fn re_entry_keeps_the_token() {
             assert_eq!(token(&again), round);
             assert_eq!(bed.admin.hgetall("job").await[&text(&me)], "2");
             if shared {
-                // Another process re-enters. It got the owner as text.
+                // Another process re-enters with the owner's text.
                 let me: Owner = me.to_string().parse().unwrap();
                 let guard = there.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
                 assert_eq!(token(&guard), round);
@@ -86,7 +86,7 @@ async fn re_entry_keeps_the_token() {
             assert_eq!(outer.unlock().await.unwrap(), Released::Free);
             assert_eq!(lock.last_token().await.unwrap(), round);
         }
-        // A hold without a guard, re-entered by both clients, is still one section.
+        // A hold without a guard that both clients re-enter is one section.
         let owner = lock.lock().await.unwrap().into_owner();
         for lock in [&lock, &there] {
             let guard = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
@@ -95,7 +95,7 @@ async fn re_entry_keeps_the_token() {
         }
         assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
         assert_eq!(token(&lock.lock().await.unwrap()), 4);
-        // After the last release, the same owner starts another section.
+        // After the last release, the owner begins another section.
         idle(&client).await;
         let guard = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
         assert_eq!(token(&guard), 5);
@@ -104,8 +104,8 @@ async fn re_entry_keeps_the_token() {
     .await;
 }
 
-/// A reentrant lock would be handed over inside the process without a command. A fenced lock needs a command for each
-/// section's number.
+/// A reentrant lock would be handed over inside the process without a command. A fenced lock needs a command for the
+/// number of each section.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_one_client_get_tokens_in_acquire_order() {
     const TASKS: u64 = 64;
@@ -155,7 +155,7 @@ async fn concurrent_acquires_of_many_locks_have_separate_tokens() {
     .await;
 }
 
-/// However a section ends, the next one has a larger number.
+/// However a section ends, the next section has a higher number.
 #[tokio::test]
 async fn counter_keeps_growing_however_a_section_ends() {
     fenced(async |bed| {
@@ -181,7 +181,7 @@ async fn counter_keeps_growing_however_a_section_ends() {
         assert_eq!(lock.last_token().await.unwrap(), 5);
         let guard = lock.lock().await.unwrap();
         assert_eq!(token(&guard), 6);
-        // The last section's hash is gone. The counter stays, without a TTL.
+        // The last section's hash is gone. The counter stays and has no TTL.
         guard.unlock().await.unwrap();
         assert_eq!(bed.admin.keys().await, [counter("job")]);
         assert_eq!(bed.admin.pttl(&counter("job")).await, -1);

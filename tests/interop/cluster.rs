@@ -1,5 +1,5 @@
-//! A cluster shared with real Redisson. A holder excludes the other side on every node. Releases wake waiters of both
-//! languages. Neither a failover nor a moved slot admits two holders.
+//! A cluster shared with real Redisson. On every node, a holder in one language excludes the other language. Releases
+//! wake waiters of both languages. Neither a failover nor a moved slot admits two holders.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -27,14 +27,14 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    /// With leases that outlast the test.
+    /// Starts the cluster and both sides, with leases that outlast the test.
     async fn lasting(version: &str, options: ClusterOptions) -> Self {
         let cluster = start(options).await;
         let sides = Sides::lasting(version, &cluster.url()).await;
         Self { cluster, sides }
     }
 
-    /// With leases that are renewed ([`Sides::watched`]).
+    /// Starts the cluster and both sides, with leases that are renewed ([`Sides::watched`]).
     async fn watched(version: &str, options: ClusterOptions) -> Self {
         let cluster = start(options).await;
         let sides = Sides::watched(version, &cluster.url()).await;
@@ -52,13 +52,13 @@ impl Shared {
         key_in(slot, prefix)
     }
 
-    /// The command that publishes releases. Redis 6.2 has no sharded channels.
+    /// The command by which releases send their message: `publish` for Redis 6.2, which has no sharded channels.
     async fn publish(&self) -> &'static str {
         let is_sharded = self.node(0).admin().raw(&["PUBSUB", "SHARDCHANNELS"]).await.is_ok();
         if is_sharded { "spublish" } else { "publish" }
     }
 
-    /// Waits until a server has `count` subscribed channels of this name, all of them sharded. Without sharded channels
+    /// Waits until the node has `count` subscribed channels of this name, all of them sharded. Without sharded channels
     /// (Redis 6.2), counts the channels on all servers.
     async fn listened_to(&self, node: &Node, name: &str, count: usize) {
         if self.publish().await != "spublish" {
@@ -70,7 +70,6 @@ impl Shared {
         assert!(plain.is_empty(), "{plain:?}");
     }
 
-    /// Waits until all servers together have `count` subscribed channels of this name.
     async fn listened_to_anywhere(&self, name: &str, count: usize) {
         let channels = async || {
             let mut all = BTreeSet::new();
@@ -98,7 +97,8 @@ impl Shared {
                 left.extend(node.admin().keys().await);
                 left.extend(node.admin().shard_channels().await);
             }
-            // Token counters outlive their locks. Old versions of Redisson leave latches until they expire.
+            // Ignores token counters, which outlive their locks, and latches, which old versions of Redisson leave
+            // until they expire.
             left.retain(|key| !key.starts_with(LATCH) && !key.starts_with("redisson_lock_token:"));
             left
         };
@@ -113,7 +113,7 @@ fn of_name(mut channels: Vec<String>, name: &str) -> Vec<String> {
     channels
 }
 
-/// The node that has a slot's locks.
+/// A slot, and the node that has its locks.
 struct AtNode<'a>(&'a Shared, &'a Node, u16);
 
 impl Spot for AtNode<'_> {
@@ -138,7 +138,7 @@ impl Spot for AtNode<'_> {
     }
 }
 
-/// The node timeout is long, so no slow node is suspected.
+/// The node timeout is long, so that no slow node is suspected of having failed.
 async fn start(options: ClusterOptions) -> Cluster {
     Cluster::start(options.node_timeout(30_000)).await
 }
@@ -171,7 +171,6 @@ pub async fn cluster_locks_exclude_the_other_side_on_every_primary(version: &str
     shared.end().await;
 }
 
-/// Only the message wakes the waiter: no poll cap and no lease ends within the test.
 pub async fn cluster_releases_wake_the_other_side(version: &str) {
     let shared = Shared::lasting(version, primaries(3)).await;
     for (held, waits) in announced() {
@@ -215,8 +214,7 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
 }
 
 /// A requested failover happens while one side holds and the other waits, then again with the sides swapped. Each node
-/// is promoted only once: for four times the node timeout, Redis would still count the votes of the node's last
-/// election.
+/// is promoted only once, because Redis counts the votes of a node's last election for four times the node timeout.
 pub async fn cluster_failover_admits_no_second_holder(version: &str) {
     let shared = Shared::watched(version, primaries(1).replicas(3)).await;
     let primary = shared.node(0);
@@ -244,7 +242,7 @@ pub async fn cluster_failover_admits_no_second_holder(version: &str) {
 }
 
 /// A slot moves while one side holds and the other waits. Redisson fails to subscribe at the new primary (its codec is
-/// null there). Its waiters therefore retry when the last known lease has ended.
+/// null there). Therefore Redisson's waiters retry when the last known lease has ended.
 pub async fn cluster_slot_move_admits_no_second_holder(version: &str) {
     let shared = Shared::watched(version, primaries(2)).await;
     let (from, to) = (shared.node(0), shared.node(1));

@@ -13,7 +13,6 @@ const ROUNDS: u64 = 200;
 pub const COUNTER: &str = "counter";
 const NAME: &str = "till";
 
-/// Four Java processes and four of our clients.
 pub async fn counter_is_exact_with_four_clients_of_each_language(version: &str) {
     count(version, 4).await;
 }

@@ -1,4 +1,4 @@
-//! The other side acquires when a lease ends, and not earlier.
+//! A waiter in the other language acquires when a lease ends, and not earlier.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use crate::rig::{NEVER, Rig, channel, connect, lasting, ms, renewed, replied, so
 const ROUNDS: usize = 4;
 const LEASE: Duration = ms(150);
 
-/// Leases without a release.
 pub async fn expired_lease_admits_the_other_side(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
@@ -59,7 +58,6 @@ async fn ours_lapses(rig: &Rig, client: &Client) {
 const TO_TAKE: &str = "INTEROP_LOCK";
 const AT: &str = "INTEROP_URL";
 
-/// Holders that are killed while the watchdog renews their lock.
 pub async fn waiter_acquires_after_holder_of_other_side_is_killed(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
@@ -93,7 +91,7 @@ async fn java_is_killed(rig: &Rig, client: &Client) {
     guard.unlock().await.expect("unlock");
 }
 
-/// The process that [`waiter_acquires_after_holder_of_other_side_is_killed`] kills. Does nothing in an ordinary run.
+/// The process that [`waiter_acquires_after_holder_of_other_side_is_killed`] kills.
 #[tokio::test]
 async fn holder_to_be_killed() {
     if !child::is_child() {

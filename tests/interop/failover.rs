@@ -20,7 +20,7 @@ use times::{Cost, longest};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Number of concurrent tasks that take locks, and of waiters of each kind.
+/// Number of a party's concurrent tasks that acquire locks, and number of its waiters of each kind.
 const LANES: i64 = 4;
 
 /// A lease that outlasts the failover.
@@ -81,7 +81,6 @@ impl Party {
         }
     }
 
-    /// Like [`Party::turn`], and retries until it succeeds.
     async fn in_the_end(&self, lane: i64, name: &str) -> u64 {
         loop {
             match self.turn(lane, name).await {
@@ -109,7 +108,7 @@ impl Party {
         lanes.collect()
     }
 
-    /// Waits for locks that others hold. Returns the times of the acquires.
+    /// Waits for locks. Returns the times of the acquires.
     fn waits(&self, names: &[String], first_lane: i64) -> Vec<JoinHandle<u64>> {
         let waiters = names.iter().zip(first_lane..).map(|(name, lane)| {
             let (party, name) = (self.clone(), name.clone());
@@ -132,7 +131,7 @@ async fn hold(bed: &Sentinels, names: &[String], lease: u64) {
     }
 }
 
-/// Releases the locks as their holder would.
+/// Deletes the locks and sends the messages of releases, as a holder would.
 async fn release(bed: &Sentinels, primary: usize, names: &[String]) {
     let admin = bed.server(primary).admin();
     for name in names {
@@ -219,7 +218,7 @@ async fn round(bed: &Sentinels, how: How, round: usize, parties: &[Party], costs
     bed.whole().await;
 }
 
-/// Neither the gap nor the waits are longer than Redisson's.
+/// None of our times in [`Cost`] is longer than Redisson's by more than `NOISE`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "compares speed: run it by name, alone"]
 async fn sentinel_failover_blocks_no_longer_than_redisson() {
@@ -254,7 +253,7 @@ async fn sentinel_failover_blocks_no_longer_than_redisson() {
     java.close().await;
 }
 
-/// Returns the number of acquires and releases per second with `tasks` concurrent tasks.
+/// Returns the number of pairs of an acquire and a release per second, with `tasks` concurrent tasks.
 async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
     const SECONDS: u64 = 3;
     match party {
@@ -287,7 +286,8 @@ async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
     }
 }
 
-/// A primary with two replicas. Each side uses its defaults, which wait for replicas. Run with `cargo test --release`.
+/// A primary with two replicas. Each side uses its default options, so each acquire waits for replicas. Run with `cargo
+/// test --release`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "compares speed: run it by name, alone"]
 async fn sentinel_lock_rate_is_at_least_90_percent_of_redisson() {

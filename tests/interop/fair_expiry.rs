@@ -1,4 +1,4 @@
-//! Ends without a message: leases that expire, and killed waiters of Java.
+//! Fair locks that get free without a message: a lease expires, or a waiter of Java's is killed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LEASE: Duration = ms(5000);
 pub async fn fair_waiter_acquires_when_lease_of_other_side_expires(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
-    // With a lease of each language, and with and without another waiter behind the head.
+    // Each language is the holder, with and without another waiter behind the head.
     join_all((0..4).map(|round| lapse(&rig, &client, round))).await;
     rig.end([client]).await;
 }
@@ -43,7 +43,7 @@ async fn lapse(rig: &Rig, client: &Client, round: i64) {
             let java = lane.java(0, 10 * round + 2);
             waiters.push(Waiter::Java(java.clone(), java.start_lock()));
         }
-        // The first waiter may already hold the lock.
+        // A first waiter that holds the lock already counts, too.
         let all = async || lane.queue().await.len() + lane.holders().await.keys().filter(|one| **one != holder).count();
         until(&format!("{} waiters of {name}", i + 1), async || all().await == i + 1).await;
     }

@@ -23,7 +23,7 @@ async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     listener.take(&lane.rig.admin).await.iter().filter_map(told).collect()
 }
 
-/// Asserts that a frozen head of Java got the message, and that the lock was not granted to the head.
+/// Asserts that the message was published for a frozen head of Java, and that the lock was not granted to the head.
 async fn only_told(lane: &Lane<'_>, messages: &[(String, String)], head: &str) {
     assert_eq!(messages, [(head.to_owned(), "0".to_owned())], "{}", lane.name);
     assert!(lane.holders().await.is_empty(), "{}: {:?}", lane.name, lane.holders().await);
@@ -39,7 +39,6 @@ async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
     replied(java.unlock()).await;
 }
 
-/// Our hold ends by a release, and then by `force_unlock`.
 async fn release_and_force_tell_java(rig: &Rig, client: &Client, listener: &Listener) {
     for how in ["released", "forced"] {
         let lane = Lane::new(rig, how);

@@ -30,7 +30,8 @@ const CASES: [(&str, Duration); 17] = [
     ("KRJ", ms(0)),
     ("JKRJ", ms(0)),
     ("TKJKR", ms(1000)),
-    // The same, with only Java behind. Holds are shorter and longer than the life of a dead place.
+    // Our waiters are dead, and only Java is behind them. Holds are shorter or longer than a dead waiter's queue entry
+    // lasts.
     ("KJ", ms(0)),
     ("JKJ", ms(0)),
     ("JKJ", ms(2000)),
@@ -50,7 +51,7 @@ const CASES: [(&str, Duration); 17] = [
     ("FJR", ms(0)),
 ];
 
-/// The agents of the waiters J and T, X, and F.
+/// Indexes of the agents: `ALIVE` has J and T, `KILLED` has X, `FROZEN` has F.
 const ALIVE: usize = 0;
 const KILLED: usize = 1;
 const FROZEN: usize = 2;
@@ -124,7 +125,7 @@ async fn in_order(name: &str, guard: Guard, alive: Vec<Waiter>, hold: Duration) 
     }
 }
 
-/// The process that is killed. Does nothing in an ordinary run.
+/// The process that is killed.
 #[tokio::test]
 async fn fair_waiter_to_be_killed() {
     if !child::is_child() {

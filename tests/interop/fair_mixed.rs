@@ -32,7 +32,6 @@ impl Tally {
         self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS
     }
 
-    /// Reads, adds one, and writes.
     async fn count(&self, admin: &Admin) {
         assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two had the lock at once");
         let old: Option<u64> = admin.cmd(&["GET", COUNTER]).await;
@@ -71,7 +70,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Numb
                 outcome if in_vain(&outcome) => None,
                 outcome => outcome.expect("lock_for"),
             },
-            // Dropped while it waits, or while it acquires.
+            // The acquire is dropped while it waits, or while its command is in flight.
             _ => tokio::time::timeout(ms(dice.below(40)), lock.lock()).await.ok().map(|guard| guard.expect("lock")),
         };
         match guard {

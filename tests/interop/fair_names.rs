@@ -37,7 +37,6 @@ async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &s
     lane.is_gone().await;
 }
 
-/// Keys and channels of every odd name.
 pub async fn fair_odd_names_use_the_same_queue_in_both_languages(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = connect(rig.builder().subscription_linger(ms(1))).await;
@@ -47,7 +46,7 @@ pub async fn fair_odd_names_use_the_same_queue_in_both_languages(version: &str) 
     rig.end([client]).await;
 }
 
-/// A name mapper in Java, and a name prefix in our client.
+/// Java uses a name mapper, and our client a name prefix.
 pub async fn fair_prefixes_use_the_same_queue_in_both_languages(version: &str) {
     let prefixes = ["p:", "{app}:"];
     let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };

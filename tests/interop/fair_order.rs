@@ -11,7 +11,6 @@ use crate::rig::{NEVER, Rig, replied, soon};
 const ORDERS: [&str; 6] = ["JRJRJR", "RJRJRJ", "JJRRJJRR", "RRRJJJ", "JRRJRJJRJRJR", "RJJJJRRRRJ"];
 const ROUNDS: usize = 10;
 
-/// Waiters acquire in the order of arrival, whichever side is the first holder.
 pub async fn fair_waiters_are_served_in_order_of_arrival(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.watched_client().await, rig.watched_client().await];
@@ -77,7 +76,7 @@ pub async fn fair_releases_wake_the_other_sides_head(version: &str) {
         guard.unlock().await.expect("unlock");
         replied(waiter).await;
         replied(java.unlock()).await;
-        // Redisson subscribes for each wait.
+        // Redisson unsubscribes after each wait.
         rig.listeners(&lane.channel(&owner), 0).await;
     }
     rig.end([client]).await;

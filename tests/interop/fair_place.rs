@@ -1,5 +1,5 @@
-//! Our live waiters keep their places. Java's waiters ahead may take any time, and may reduce the deadlines behind
-//! them.
+//! Our live waiters keep their places (see `fair_rig.rs`), however long Java's waiters ahead of them take. A Java
+//! waiter that gives up reduces the deadlines of all waiters behind it.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ struct Case {
 
 use Ask::{Async, Lock, Seconds, Try};
 
-/// The waiters acquire, or give up, or both. They take longer than an unrefreshed place lasts.
+/// Java's waiters acquire or give up. Together they take longer than our waiter's place lasts without a refresh.
 const CASES: [Case; 10] = [
     Case { name: "lock", ahead: &[Lock], held: ms(30_000), hold: ms(30_000) },
     Case { name: "two locks", ahead: &[Lock, Lock], held: ms(0), hold: ms(25_000) },
@@ -51,10 +51,12 @@ const CASES: [Case; 10] = [
     Case { name: "tries for ever", ahead: &[Lock, Try(FOR_EVER), Try(FOR_EVER / 2)], held: ms(0), hold: ms(12_500) },
 ];
 
-/// Java's `Long.MAX_VALUE`. Deadlines behind it are so large that their fraction cannot encode a refresh time.
+/// Java's `Long.MAX_VALUE`. Deadlines behind such a waiter are so large that they have no fraction (see
+/// docs/wire-format.md).
 const FOR_EVER: u64 = i64::MAX as u64;
 
-/// The holder's lease is shorter than the reduction, so the deadlines do not show the reduction's size.
+/// The holder's lease is shorter than the reduction by a waiter that gives up, so the deadlines do not show the
+/// reduction's size.
 const BRIEF: [Case; 3] = [
     Case { name: "seconds, brief lease", ahead: &[Seconds(40)], held: ms(47_500), hold: ms(0) },
     Case { name: "seconds in a row, brief lease", ahead: &[Seconds(40), Seconds(40)], held: ms(47_500), hold: ms(0) },
@@ -64,20 +66,20 @@ const BRIEF: [Case; 3] = [
 const ASYNCS: [Case; 1] =
     [Case { name: "async behind a lock", ahead: &[Lock, Async(7500)], held: ms(20_000), hold: ms(0) }];
 
-/// Our waiter is behind Java's, and another waiter of Java's is behind ours. Another client purges expired places all
-/// the time.
+/// Our waiter is behind Java's waiters, and one more Java waiter is behind ours. Meanwhile a second Java client keeps
+/// removing expired waiters from the queue.
 pub async fn fair_our_waiter_keeps_its_entry_behind_java(version: &str) {
     // The lease is longer than the reduction by waiters that give up after some seconds.
     keep(version, &CASES, Duration::from_secs(150)).await;
 }
 
-/// The same with a renewed lease of 22.5 s.
+/// Like [`fair_our_waiter_keeps_its_entry_behind_java`], with a holder's lease of 22.5 s, which is renewed.
 pub async fn fair_our_waiter_keeps_its_entry_under_brief_leases(version: &str) {
     keep(version, &BRIEF, ms(22_500)).await;
 }
 
-/// The same behind a `lock()` that stays, and a waiter that gives up with a larger reduction than its queueing added.
-/// Without another waiter ahead, our waiter may lose its place: see the docs.
+/// One Java waiter ahead stays, in `lock()`. When the second gives up, it reduces deadlines by more than its queueing
+/// added. Without the `lock()` ahead, our waiter may lose its place: see docs/waiting.md.
 pub async fn fair_our_waiter_keeps_its_entry_behind_lock_and_async(version: &str) {
     keep(version, &ASYNCS, Duration::from_secs(30)).await;
 }
@@ -98,7 +100,7 @@ async fn keep(version: &str, cases: &'static [Case], watchdog: Duration) {
     rig.end([client, holder]).await;
 }
 
-/// Starts a call. In Java it returns true or false.
+/// Starts this call in Java.
 fn start(java: &JavaLock, ask: Ask) -> Call {
     let lease = NEVER.as_millis() as u64;
     match ask {
@@ -144,7 +146,7 @@ async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64
                     Some(left) => margin = margin.min(left),
                     None => assert!(lane.holders().await.contains_key(&ours), "{}: ours lost its place", case.name),
                 }
-                // Any other client's attempt purges expired places, too.
+                // This attempt removes expired waiters from the queue, as any client's attempt does.
                 assert!(!purger.try_lock().await.expect("try_lock"), "{}: got in past the queue", case.name);
             }
         }
@@ -177,8 +179,8 @@ async fn turn(java: JavaLock, call: Call, hold: Duration) {
     }
 }
 
-/// Java's waiters with the unit bug keep their places behind our waiter as long as behind a Java waiter. Their
-/// deadlines are a few milliseconds, plus the remaining time of the waiters ahead.
+/// Java's waiters with the unit bug ([`Ask::Seconds`]) keep their places behind our waiter as long as behind a Java
+/// waiter. Their deadlines are a few milliseconds, plus the remaining time of the waiters ahead.
 pub async fn fair_java_waiter_keeps_its_entry_behind_ours(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let client = rig.client().await;

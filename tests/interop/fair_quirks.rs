@@ -1,4 +1,4 @@
-//! Bugs of Redisson's fair lock (protocol 9.8), and that our lock does not have them.
+//! Shows bugs of Redisson's fair lock, and that our lock does not have them.
 
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ async fn redisson_tells_nobody(lane: &Lane<'_>, wait: Duration) -> Option<()> {
 /// machine.
 const OUR_FAIR_WAIT: Duration = Duration::from_secs(40);
 
-/// The waits exceed the computed deadlines, so Redisson removes live waiters.
+/// The waits are longer than the deadlines that Redisson computes, so Redisson removes live waiters.
 pub async fn fair_our_waiters_keep_entries_during_long_waits(version: &str) {
     let options = AgentOptions { fair_wait: Some(ms(1000)), ..AgentOptions::version(version) };
     let rig = Rig::start(vec![options]).await;
@@ -181,7 +181,8 @@ async fn both_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     let fourth = lane.java(0, 4).start_lock();
     lane.joined(4).await;
     let queue = lane.queue().await;
-    // Longer than several deadlines of Java's waiters, and than the life of an unrefreshed place of ours.
+    // The loop takes longer than several deadlines of Java's waiters, and longer than our place lasts without a
+    // refresh.
     for _ in 0..450 {
         assert_eq!(lane.queue().await, queue, "a waiter lost its place");
         tokio::time::sleep(ms(100)).await;
@@ -215,8 +216,8 @@ async fn java_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     lane.is_gone().await;
 }
 
-/// The last waiter's deadline has expired, and the head's has not. A new waiter behind them gets a remaining time in
-/// the past.
+/// The last waiter's deadline has expired, and the head's has not. The deadline of a new waiter behind them is computed
+/// from a negative remaining time.
 pub async fn fair_waiter_with_negative_remaining_time_is_served(version: &str) {
     let rig = Rig::with(version).await;
     // Only its own polls can wake this waiter.

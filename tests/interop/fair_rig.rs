@@ -1,4 +1,5 @@
-//! Helpers for the fair lock: its keys and its waiters.
+//! Helpers for the fair lock: its keys and its waiters. A waiter's *place* is its entry in the queue, with a deadline.
+//! Our waiters refresh their places, every one to two *beats* (see `src/config.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl<'a> Lane<'a> {
         self.tagged("redisson_lock_timeout")
     }
 
-    /// The key with the nonces of our waiters.
+    /// The hash of our waiters at this lock (see docs/wire-format.md).
     pub fn waiters_key(&self) -> String {
         format!("{}:{}", self.deadlines_key().replace("redisson_lock_timeout", "redisson_lock_waiters"), self.name)
     }
@@ -97,7 +98,7 @@ impl<'a> Lane<'a> {
         until(&format!("{owner} in the queue of {:?}", self.name), async || self.hears(owner).await).await;
     }
 
-    /// Waits until this client is queued and subscribed to its own channel. Returns the waiter's owner.
+    /// Waits until a waiter of this client is queued and subscribed to its own channel. Returns the waiter's owner.
     pub async fn waits_as(&self, client: &Client) -> String {
         let of_client = async || self.queue().await.into_iter().find(|owner| owner.starts_with(client.id()));
         until_is(&format!("our client in the queue of {:?}", self.name), of_client, Option::is_some).await;
@@ -117,7 +118,6 @@ impl<'a> Lane<'a> {
         until("a refresh", async || self.score(owner).await != before).await;
     }
 
-    /// Waits until none of the lock's keys is left.
     pub async fn is_gone(&self) {
         for key in [self.name, &self.queue_key(), &self.deadlines_key()] {
             until(&format!("{key:?} gone"), async || !self.rig.admin.exists(key).await).await;
@@ -129,7 +129,7 @@ impl<'a> Lane<'a> {
         assert!(self.rig.admin.cmd::<bool>(&["DEL", self.name]).await, "nobody held it");
     }
 
-    /// Appends a waiter without a process to the queue, whose deadline is `left` ms from now.
+    /// Appends a waiter without a process to the queue. Its deadline is `left` ms from now.
     pub async fn haunt(&self, owner: &str, left: i64) {
         let due = (self.rig.now().await + left).to_string();
         self.rig.admin.cmd::<()>(&["ZADD", &self.deadlines_key(), &due, owner]).await;
@@ -145,7 +145,7 @@ impl<'a> Lane<'a> {
 /// A waiter of Java's that never existed.
 pub const GHOST: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
 
-/// Waits for our fair lock in a separate task. Returns when it acquired, and the guard.
+/// Waits for our fair lock in a separate task. The task returns the time of the acquire, and the guard.
 pub fn fair_wait(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
     let lock = client.fair(name);
     tokio::spawn(async move {

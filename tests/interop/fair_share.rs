@@ -14,8 +14,8 @@ use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watche
 const CROWD: u64 = 6;
 const HOLD: Duration = ms(10);
 const TURNS: usize = 8;
-/// Limit of the crowd's turns between the request and the acquire: one for each member, and one more for each call in
-/// flight.
+/// Limit of the crowd's turns while a waiter of the other language waits: one for each member, and one more for each
+/// call in flight.
 const FAIR: u64 = 2 * CROWD;
 
 fn median(turns: &[u64]) -> u64 {
@@ -77,7 +77,6 @@ pub async fn fair_java_is_not_starved_by_our_waiters(version: &str) {
     rig.end([client, other]).await;
 }
 
-/// Threads in Java acquire again and again, and so does one of our tasks.
 pub async fn fair_our_client_is_not_starved_by_java(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;

@@ -1,4 +1,5 @@
-//! The state in Redis after each step of a fair lock is the same, whichever language takes which step.
+//! The state in Redis after each step of a fair lock is the same, whichever language takes which step. A *cast* assigns
+//! a language to each of the actors A, B, C, D.
 
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ impl Actor {
         }
     }
 
-    /// Waits for the end of the wait. Returns true if it acquired.
+    /// Waits until the actor's wait has ended. Returns true if the actor acquired.
     async fn hear(&mut self, waiting: JoinHandle<Had>) -> bool {
         let had = soon(waiting).await.expect("the waiter");
         let held = !matches!(had, Had::Nothing);
@@ -160,14 +161,14 @@ pub async fn fair_state_after_each_step_matches_redisson(version: &str) {
     rig.end([client]).await;
 }
 
-/// A Java waiter behind ours gets a deadline that is later by Java's wait. The deadline becomes earlier when our waiter
+/// The deadline of a Java waiter behind ours is Java's wait after our deadline. It becomes earlier when our waiter
 /// leaves.
 pub async fn fair_java_deadlines_depend_on_our_waiter_ahead(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
-    // Repeated if our place was refreshed between two readings, because then the exact deadline is unknown.
+    // A round is repeated if our waiter refreshed its place between two readings: the exact deadline is then unknown.
     with_longer_waits(ms(1), async |_| ours_acquires(&rig, &client).await).await;
-    // The waiter is behind a waiter of Java, or behind a waiter of ours, and then at the head.
+    // The waiter that gives up is behind a waiter of Java, or behind one of ours, which gives up afterwards.
     for java_ahead in [true, false] {
         with_longer_waits(ms(1), async |_| ours_gives_up(&rig, &client, java_ahead).await).await;
     }
@@ -193,7 +194,7 @@ impl Java {
     }
 }
 
-/// After our waiter has left, Java's deadline is its wait plus our last refresh. Returns false if that refresh came
+/// After our waiter has left, Java's deadline is Java's wait after our last refresh. Returns false if that refresh came
 /// after `ours_before` was read.
 async fn is_nearer(lane: &Lane<'_>, java: i64, ours_before: i64) -> bool {
     let (from, now) = (ours_before - OUR_WAIT, lane.rig.now().await);
@@ -251,7 +252,7 @@ async fn ours_gives_up(rig: &Rig, client: &Client, java_ahead: bool) -> Option<(
     until("it gone", async || lane.queue().await.len() == 2).await;
     let after = lane.scores().await;
     let mut is_exact = after[&head] == before[&head];
-    // Our waiter refreshes its place in the meantime.
+    // A head of ours may have refreshed its place in the meantime.
     assert!(is_exact || !java_ahead && after[&head] > before[&head], "{before:?} {after:?}");
     assert_eq!(after[&behind.2] - after[&head], JAVAS_WAIT, "{before:?} {after:?}");
     if let Some(other) = other {
@@ -271,7 +272,7 @@ async fn ours_gives_up(rig: &Rig, client: &Client, java_ahead: bool) -> Option<(
     is_exact.then_some(())
 }
 
-/// The queue J R J R J: the deadline of each Java waiter is after the deadline of the waiter ahead.
+/// The queue J R J R J: the deadline of each Java waiter behind one of ours is Java's wait after our deadline.
 async fn java_between(rig: &Rig, client: &Client) {
     let lane = Lane::new(rig, "between");
     let guard = client.fair(lane.name).lock().await.expect("lock");

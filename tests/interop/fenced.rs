@@ -35,7 +35,7 @@ const SEEN: &str = "tokens";
 const ROUNDS: u64 = 130;
 
 /// Two clients of Java's and two of ours acquire a lock in all ways, and append each token to a list while they hold
-/// the lock. The list grows strictly (M3; Redisson's `testTokenIncrease`). Java's re-entries count as well.
+/// the lock. The tokens grow (Redisson's `testTokenIncrease`), also after re-entries of Java's.
 pub async fn fenced_tokens_grow_across_both_languages(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
@@ -93,7 +93,7 @@ async fn note_tokens(client: Client, name: &'static str, url: String) {
     }
 }
 
-/// Steps, each with the counter it leaves in Redisson and in our client.
+/// Each step with the counter after it: Redisson's, and ours.
 type Row = &'static [(Step, u64, u64)];
 
 const ROWS: [Row; 3] = [
@@ -112,7 +112,6 @@ const ROWS: [Row; 3] = [
     ],
 ];
 
-/// Compares state, lease, messages and counter after every step.
 pub async fn fenced_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);

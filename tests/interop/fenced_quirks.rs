@@ -39,7 +39,8 @@ pub async fn fenced_acquire_uses_the_requested_lease_and_wait(version: &str) {
     rig.end([client]).await;
 }
 
-/// A foreign lock without a TTL: Redisson treats the refusal as a grant with the token -1. Our client waits.
+/// An unknown owner holds the lock without a TTL. Redisson treats the refusal as a grant with the token -1. Our client
+/// waits.
 pub async fn fenced_refusal_returns_no_token(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;

@@ -15,12 +15,12 @@ use crate::fleet_processes::Fleet;
 use crate::rig::{PATIENCE, Rig, connect, ms, until, until_is};
 
 const EACH: usize = 2;
-/// The watchdog of both sides, and the longest lease. A hold that a slow machine loses is not counted.
+/// The watchdog of both sides, which is longer than any requested lease. A hold that a slow machine loses is not
+/// counted.
 pub const WATCHDOG: Duration = Duration::from_secs(6);
 pub const LONGEST: Duration = Duration::from_secs(3);
 /// Number of turns of each side before and after every kill.
 const TURNS: u64 = 20;
-/// Number of concurrent fleets.
 static FLEETS: Semaphore = Semaphore::const_new(2);
 /// Our tasks per process. Java has [`THREADS`].
 pub const TASKS: u64 = 3;
@@ -108,8 +108,8 @@ fn judge(flavour: &str, mut spans: Vec<Span>) {
     }
 }
 
-/// Measures by how much a queue deadline exceeds a lease, a place of ours and the longest waits of all waiters
-/// together.
+/// Measures by how much the last queue deadline exceeds its bound: the sum of Redisson's own wait (see below), a lease,
+/// our `fair_wait`, and the longest wait of each waiter.
 async fn furthest(url: String, excess: Arc<AtomicI64>) {
     let look = "local t = redis.call('time') local last = redis.call('zrange', KEYS[1], -1, -1, 'withscores')[2] \
                 return last and {math.floor(last - t[1] * 1000 - t[2] / 1000), redis.call('zcard', KEYS[1])}";
@@ -150,7 +150,7 @@ async fn nothing_left(rig: Rig, flavour: &str) {
     }
 }
 
-/// A process of ours. Does nothing in an ordinary run.
+/// A process of ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fleet_member() {
     if !child::is_child() {

@@ -86,7 +86,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let wish = ask.lease.map_or(wish.clone(), |lease| wish.lease(lease));
         let asked = monotonic_ns();
         let got = if dice.below(4) == 0 {
-            // Dropped while it waits, or while it acquires.
+            // The acquire is dropped while it waits, or while its command is in flight.
             tokio::time::timeout(ms(1 + dice.below(100)), lock.acquire(wish)).await.unwrap_or(Ok(None))
         } else {
             lock.acquire(wish).await
@@ -163,7 +163,8 @@ pub async fn in_java(
         let Some(got) = got else { continue };
         let token = got.value.as_u64().unwrap_or(0);
         tokio::time::sleep(ask.hold).await;
-        // Redisson's multi lock first acquires its members with a lease of twice the wait, however short.
+        // Redisson's multi lock first acquires its members with a lease of twice the wait. A short wait can thus lose
+        // the lock.
         let robs_itself = flavour == "multi" && ask.lease.is_some();
         admin.cmd::<u64>(&["INCR", TURNS_OF[0]]).await;
         let sent = monotonic_ns();

@@ -19,7 +19,7 @@ struct Theirs {
     threads: Vec<JoinHandle<Vec<Span>>>,
 }
 
-/// All processes, and the spans of the ended ones.
+/// The running processes, and the spans of processes that have ended.
 pub struct Fleet {
     url: String,
     flavour: &'static str,
@@ -95,8 +95,8 @@ impl Fleet {
         }
     }
 
-    /// Reads all reports of a process of ours. `killed`: the time of its kill. Its open spans end at the kill or at the
-    /// end of the lease.
+    /// Reads all reports of a process of ours. `killed`: the time of its kill. Spans that are open then end at the
+    /// kill, or at the end of their lease if that is earlier.
     async fn told_by(&mut self, mut child: Child, killed: Option<u64>) {
         let (mut inside, mut done) = (HashMap::new(), false);
         while let Some(line) = child.line().await {
@@ -111,7 +111,7 @@ impl Fleet {
                     let span = inside.remove(&number(1)).expect("in before out");
                     self.spans.push(Span { to: number(2), ..span });
                 }
-                // The lease had ended before, because the machine was busy.
+                // The lease had ended before the release, because the machine was busy.
                 "late" => drop(inside.remove(&number(1))),
                 "done" => done = true,
                 _ => panic!("{}: {line}", self.flavour),
@@ -125,7 +125,6 @@ impl Fleet {
         }
     }
 
-    /// Stops all processes, and returns all spans.
     pub async fn end(mut self) -> Vec<Span> {
         for theirs in &self.theirs {
             theirs.end.over.store(true, Ordering::Relaxed);

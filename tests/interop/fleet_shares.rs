@@ -31,8 +31,8 @@ const TURNS: u64 = 20;
 /// An odd number. A pause of a slow machine spoils one or two windows, but not the median.
 const WINDOWS: usize = 9;
 
-/// Minimum share of the turns for each language in the median window. Each has half of the clients. Before our
-/// processes yielded after a release, Java's share was 1 in 66.
+/// Minimum share of the turns for each language in the median window. Each language has half of the clients. Without
+/// our processes' pause after a release, Java's share was 1 in 66.
 const LEAST: f64 = 0.1;
 
 pub async fn fleet_at_one_reentrant_lock_starves_neither_language(version: &str) {
@@ -113,7 +113,7 @@ async fn javas_share(rig: &Rig, flavour: &str) -> f64 {
     had[0] as f64 / (had[0] + had[1]) as f64
 }
 
-/// A process of ours. Does nothing in an ordinary run.
+/// A process of ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neighbour() {
     if !child::is_child() {

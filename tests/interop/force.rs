@@ -1,4 +1,4 @@
-//! One language forces the other's lock. Waiters acquire, and holders learn of the loss.
+//! One language frees the other's lock by `force_unlock`. Waiters acquire, and holders learn of the loss.
 
 use distlock::{DistLock as _, Error, Lost};
 
@@ -27,7 +27,6 @@ pub async fn our_guard_reports_loss_after_java_force_unlock(version: &str) {
     rig.end([client]).await;
 }
 
-/// Each language forces the other's lock while each waits.
 pub async fn force_unlock_admits_waiters_of_both_languages(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;

@@ -75,7 +75,7 @@ pub async fn java_group_waiters_acquire_after_our_holders_are_killed(version: &s
     rig.end([]).await;
 }
 
-/// The process that [`java_group_waiters_acquire_after_our_holders_are_killed`] kills. Does nothing in an ordinary run.
+/// The process that [`java_group_waiters_acquire_after_our_holders_are_killed`] kills.
 #[tokio::test]
 async fn group_holder_to_be_killed() {
     if !child::is_child() {

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::rig::{renewed, replied, soon, until, wait_for_lock};
 use crate::sides::{Sides, answered, came_to_nothing, flavour};
 
-/// The current location of locks, for both sides.
+/// The server that has the locks now, as both sides use it.
 pub trait Spot {
     fn sides(&self) -> &Sides;
 
@@ -38,7 +38,6 @@ pub struct HeldByJava {
 }
 
 impl HeldByJava {
-    /// Acquires one lock of each kind at this spot.
     pub async fn at(spot: &impl Spot, prefix: &str) -> Self {
         let shared = spot.sides();
         let mut locks = Vec::new();

@@ -23,7 +23,6 @@ pub struct Message {
 
 type Heard = Arc<Mutex<VecDeque<Message>>>;
 
-/// Receives all messages until dropped.
 pub struct Listener {
     heard: Heard,
     task: JoinHandle<()>,

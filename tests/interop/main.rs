@@ -1,4 +1,5 @@
-//! This crate and real Redisson on one server, and in a cluster. Each body below runs with each version of Redisson.
+//! This crate ("we", "ours") and real Redisson ("Java", "theirs") at the same servers: the two *sides*. Each test body
+//! below runs with each tested version of Redisson.
 
 use std::time::Duration;
 
@@ -165,7 +166,7 @@ beside!(redisson_3_52_0, "3.52.0":
     sentinel::replicated_failover_admits_no_second_holder,
 );
 
-/// A test that takes longer hangs. On a busy machine, a test may wait for several events.
+/// Time limit of a test. It leaves time to wait for several events on a busy machine.
 const LIMIT: Duration = Duration::from_secs(540);
 
 async fn in_time(name: &str, body: impl Future<Output = ()>) {

@@ -185,8 +185,9 @@ pub async fn multi_lease_is_set_as_requested(version: &str) {
     rig.end([client]).await;
 }
 
-/// A read member. With a wait, Redisson first acquires with a lease of twice the wait. Later it sets the requested
-/// lease on the hash, but not on the hold's cover. Our lock sets the lease on both.
+/// A member is a read lock. With a wait, Redisson first acquires the member with a lease of twice the wait. Later it
+/// sets the requested lease on the hash, but not on the hold's cover (see `rw_rig.rs`). Our lock sets the lease on
+/// both.
 pub async fn multi_read_member_has_the_same_lease_on_hash_and_cover(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -232,7 +233,7 @@ pub async fn multi_fair_member_sets_no_ttl_on_the_queue(version: &str) {
     }
     guard.unlock().await.expect("unlock");
     replied(java.unlock()).await;
-    // The second waiter of each queue.
+    // Releases the lock for the second waiter of each queue.
     for (name, thread) in [("java:a:x", 4), ("rust:a:x", 5)] {
         // Runs on the waiter's thread, so it completes after the waiter's lock call.
         replied(rig.agents[0].at(Kind::Fair, name, thread).unlock()).await;
@@ -240,7 +241,7 @@ pub async fn multi_fair_member_sets_no_ttl_on_the_queue(version: &str) {
     rig.end([client]).await;
 }
 
-/// Queues a head for a fair lock and a Java thread behind it, then releases the lock.
+/// Queues a head and a Java thread behind it, then releases the lock.
 async fn queued<T>(rig: &Rig, name: &str, second: i64, head: impl FnOnce() -> T) -> T {
     let in_queue = async |count: u64| {
         let key = format!("redisson_lock_queue:{{{name}}}");

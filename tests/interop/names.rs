@@ -47,7 +47,7 @@ pub async fn odd_names_exclude_and_wake_the_other_side(version: &str) {
         rig.scripts_since(before, 4).await;
         until_is("channels", async || rig.admin.channels().await, |channels| channels[..] == [channel]).await;
         replied(java.unlock()).await;
-        // Either side may be first, and the other follows.
+        // Either side may acquire first. The other acquires after its release.
         let mut ours = std::pin::pin!(soon(ours));
         let mut theirs = std::pin::pin!(soon(theirs));
         tokio::select! {

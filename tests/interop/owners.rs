@@ -7,7 +7,7 @@ use distlock_support::agent::AgentOptions;
 
 use crate::rig::{Rig, channel, replied, wait_for};
 
-/// We release a hold of Java's, knowing only its text.
+/// Our client releases a hold of Java's. It knows only the text of the holder.
 pub async fn java_hold_is_released_by_our_client(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -36,7 +36,7 @@ pub async fn java_hold_is_released_by_our_client(version: &str) {
     rig.end([client]).await;
 }
 
-/// We re-enter as a Java thread that holds the lock: one holder with two counts. The last release frees the lock.
+/// We re-enter as a Java thread that holds the lock: one holder with a count of two. The last release frees the lock.
 pub async fn java_hold_is_re_entered_by_our_client(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;

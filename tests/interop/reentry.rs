@@ -28,7 +28,7 @@ pub enum Step {
 
 use Step::{Leased, Lock, Stray, Try, TryLeased, Unlock};
 
-/// Sequences in which Redisson follows its documentation. `unlike` has the sequences with differences.
+/// Sequences of steps with the same result on both sides. Sequences with differences are in `unlike.rs`.
 const SAME: [&[Step]; 7] = [
     &[Lock, Lock, Unlock, Unlock, Stray],
     &[Try, Lock, Try, Unlock, Unlock, Unlock],
@@ -126,7 +126,7 @@ impl<'a> Theirs<'a> {
         left
     }
 
-    /// Returns how long it took in Java.
+    /// Returns how long the step took in Java.
     pub async fn act(&self, step: Step) -> Duration {
         let call = match step {
             Lock => self.lock.start("lock", json!({})),
@@ -192,7 +192,7 @@ impl<'a> Ours<'a> {
                 assert_eq!(guard.unlock().await.expect("unlock"), left);
             }
             Stray => {
-                // The stranger is unknown to other clients, so that this owner's count stays known to this client
+                // Releases as another owner than `self.me`, so that the count of `self.me` stays known to this client
                 // alone.
                 let stranger = "71b96ce8-2746-8c3a-9d0e-0123456789ab:1".parse().expect("an owner");
                 let error = self.lock.release(&stranger).await.expect_err("not held");
@@ -220,7 +220,6 @@ pub async fn reentrant_state_after_each_step_matches_redisson(version: &str) {
             }
             compared += 1;
         }
-        // Both sides release the remaining holds in the same way.
         while let Some(guard) = ours.guards.pop() {
             replied(theirs.lock.unlock()).await;
             guard.unlock().await.expect("unlock");

@@ -61,7 +61,6 @@ impl Rig {
         Self { server, admin, more, agents, latches_stay, tasks: alive_tasks() }
     }
 
-    /// Starts a server with one agent of this version.
     pub async fn with(version: &str) -> Self {
         Self::start(vec![AgentOptions::version(version)]).await
     }
@@ -183,14 +182,14 @@ impl Rig {
 }
 
 /// The options of our clients. Leases outlast a test, and a waiter for such a lock needs a message, because it never
-/// polls. A subscription outlives a round of a test, but not the test. A waiter retries at once without yielding to
-/// other processes, because its attempts are counted.
+/// polls. A subscription outlives a round of a test, but not the test. A woken waiter retries at once, without yielding
+/// to other processes, because tests count attempts.
 pub fn builder(url: &str) -> Builder {
     let builder = bed::builder(url).watchdog(NEVER).command_timeout(PATIENCE).ack_timeout(PATIENCE);
     builder.fair_wait(FAIR_WAIT).fair_grace(FAIR_GRACE).poll_cap(NEVER).subscription_linger(ms(300)).take_turns(false)
 }
 
-/// The same options with the default watchdog, for tests of renewals and expiry.
+/// Sets the default watchdog, for tests of renewals and expiry.
 pub fn watched(builder: Builder) -> Builder {
     builder.watchdog(WATCHDOG).command_timeout(WATCHDOG / 3)
 }
@@ -227,7 +226,7 @@ pub async fn renewed(admin: &Admin, key: &str) {
     until(&format!("a renewal of {key:?}"), grew).await;
 }
 
-/// The same options, with command and acknowledgement timeouts that suffice on a slow machine.
+/// Sets command and acknowledgement timeouts that suffice on a slow machine.
 pub fn patient(options: AgentOptions) -> AgentOptions {
     let (timeout, sync_timeout) = (options.timeout.or(Some(PATIENCE)), options.sync_timeout.or(Some(PATIENCE)));
     AgentOptions { timeout, sync_timeout, ..options }
@@ -243,7 +242,6 @@ pub fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// Waits for our reentrant lock in a separate task.
 pub fn wait_for(client: &Client, name: &str) -> JoinHandle<Guard> {
     wait_for_lock(Arc::new(client.reentrant(name)))
 }
@@ -263,8 +261,8 @@ pub async fn replied(call: impl Future<Output = CallResult>) -> Reply {
     soon(call).await.expect("an operation in Java")
 }
 
-/// The reply of a Java `tryLock` that acquired. A short wait may end before Redisson has received any reply ("Unable to
-/// acquire subscription lock after 8ms").
+/// The reply of a Java `tryLock` that acquired, otherwise `None`. A short wait may end before Redisson has received any
+/// reply ("Unable to acquire subscription lock after 8ms").
 pub fn had(answer: CallResult) -> Option<Reply> {
     match answer {
         Err(error) if error.message.contains("subscription lock") => None,

@@ -1,5 +1,5 @@
-//! Killed readers and writers: their holds end with their own leases. Dead readers do not exclude writers, and live
-//! readers do not count as dead.
+//! Killed readers and writers: their holds end with their own leases, and reads with their covers (see `rw_rig.rs`).
+//! Dead readers do not exclude writers, and live readers do not count as dead.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub async fn rw_waiter_acquires_after_holder_of_other_side_is_killed(version: &s
     rig.end([client]).await;
 }
 
-/// The process that is killed. Does nothing in an ordinary run.
+/// The process that is killed.
 #[tokio::test]
 async fn rw_holder_to_be_killed() {
     if !child::is_child() {
@@ -144,8 +144,7 @@ async fn ours_died(rig: &Rig, client: &Client) {
     soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
 }
 
-/// Before 4.0.0, Redisson's watchdog fails if any reader has re-entered (protocol 12). Redisson loses its own holds.
-/// Ours stay.
+/// Before 4.0.0, Redisson's watchdog fails if any reader has re-entered. Redisson loses its own holds. Ours stay.
 pub async fn rw_old_redisson_loses_only_its_own_holds(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -180,7 +179,8 @@ pub async fn rw_lock_lasts_as_long_as_its_readers_are_covered(version: &str) {
             let name = format!("last:{number}:{java_leaves}");
             let doc = Doc::new(&rig, &name);
             let reader = doc.java(0, Kind::Read, 1);
-            // Java has two holds, and we have three. The longest lease is the first or the last.
+            // Java has two holds, and we have three. Java's first hold has its longest lease, and our second hold has
+            // ours.
             for lease in [secs(java), secs(java / 2)] {
                 replied(reader.lock_for(lease)).await;
             }

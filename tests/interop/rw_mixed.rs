@@ -1,4 +1,5 @@
-//! Readers and writers of both languages and several processes use one page. A writer is always alone.
+//! Readers and writers of both languages and several processes use one page, which is two keys. A writer is always
+//! alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,7 +121,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, who: u64) {
                 got if in_vain(&got) => None,
                 got => got.expect("acquire"),
             },
-            // Dropped while it waits, or while it acquires.
+            // The acquire is dropped while it waits, or while its command is in flight.
             _ => tokio::time::timeout(wait, lock.acquire(ask())).await.ok().and_then(|got| got.expect("acquire")),
         };
         let from = monotonic_ns();
@@ -176,7 +177,7 @@ pub async fn rw_writer_never_overlaps_readers_or_writers(version: &str) {
     let mut clients = Vec::new();
     for prefer in [Prefer::Readers, Prefer::Writers] {
         let builder = watched(rig.builder()).prefer(prefer);
-        // A mark outlives its writer by twice the poll cap.
+        // A waiting writer's mark (see `rw_prefer.rs`) outlives its writer by twice the poll cap.
         clients.push(connect(builder.poll_cap(Duration::from_secs(2))).await);
     }
     let doc = Doc::new(&rig, NAME);
@@ -228,7 +229,7 @@ pub async fn rw_writer_never_overlaps_readers_or_writers(version: &str) {
     rig.end(clients).await;
 }
 
-/// The other process. Does nothing in an ordinary run.
+/// The other process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rw_peer_process() {
     if !child::is_child() {

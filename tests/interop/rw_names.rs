@@ -41,7 +41,7 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     let before = rig.scripts().await;
     ours.unlock().await.expect("unlock");
 
-    // Either side may be first, and the other follows.
+    // Either side may acquire first. The other acquires after its release.
     let (mut mine, mut theirs) = (std::pin::pin!(soon(mine)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut mine => {
@@ -101,7 +101,6 @@ async fn we_wait(
     task
 }
 
-/// Keys and channels of every odd name.
 pub async fn rw_odd_names_exclude_and_wake_the_other_side(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     // Subscriptions end at once, so that they do not count for the next name.
@@ -115,7 +114,7 @@ pub async fn rw_odd_names_exclude_and_wake_the_other_side(version: &str) {
     rig.end([client]).await;
 }
 
-/// A name mapper in Java, and a name prefix in our client.
+/// Java uses a name mapper, and our client a name prefix.
 pub async fn rw_prefix_and_name_mapper_give_the_same_keys_and_channel(version: &str) {
     let prefixes = [("p:", "p:job", "{p:job}"), ("{app}:", "{app}:job", "{app}:job")];
     let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };

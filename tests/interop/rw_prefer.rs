@@ -1,4 +1,5 @@
-//! Preferred writers of ours next to Java: they hold back only our readers, and leave no marks.
+//! Clients of ours that prefer writers, next to Java. A waiting writer of ours sets a *mark* (a key), which holds back
+//! only our readers. No mark is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -49,12 +50,12 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     assert!(!writer.is_finished());
     let before = rig.scripts().await;
     replied(second.unlock()).await;
-    // Either may be first, and the other follows.
+    // Either writer may acquire first. The other acquires after its release.
     let (mut ours, mut theirs) = (std::pin::pin!(soon(writer)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut ours => {
-            // Waits for three scripts: Java's release, our acquire, and Java's attempt. Then Java sleeps again. Java
-            // would miss a message before that.
+            // Waits for three scripts: Java's release, our acquire, and Java's attempt. Then Java sleeps again. Before
+            // that sleep, Java would miss a message.
             rig.scripts_since(before, 3).await;
             sits(&rig.agents[0], 4).await;
             first.expect("the writer").unlock().await.expect("unlock");
@@ -113,7 +114,7 @@ pub async fn rw_preferred_writers_starve_no_task(version: &str) {
                 all = &mut all => return all,
                 () = tokio::time::sleep(ms(500)) => {}
             }
-            // A waiting Java thread may have missed the last message (protocol 3.5).
+            // A waiting Java thread may have missed the last message.
             if lacking.load(Ordering::Relaxed) <= 0 {
                 rig.admin.publish(&doc.channel(), b"1").await;
             }

@@ -1,4 +1,4 @@
-//! Lease bugs of Redisson's read-write lock (protocol 10.7, 13.2), and that our lock does not have them.
+//! Shows bugs with leases of Redisson's read-write lock, and that our lock does not have them.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, wait_for_half};
 
 const WATCHDOG_MS: i64 = WATCHDOG.as_millis() as i64;
 
-/// Asserts that the state stays fine until the event, and for one more watchdog round.
+/// Asserts that the state stays fine until the event, and for one more interval of the watchdog.
 async fn stays_until(doc: &Doc<'_>, fine: impl Fn(&Seen) -> bool, event: impl Future<Output = ()>) {
     let event = async {
         event.await;
@@ -35,7 +35,7 @@ async fn lapses(doc: &Doc<'_>, what: &str) {
 }
 
 /// A read inside a write, both renewed by the watchdog. In Redisson, the release of the read stops the renewal of the
-/// write (10.7 a, 13.2.4).
+/// write.
 pub async fn rw_write_is_renewed_after_release_of_nested_read(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -55,9 +55,9 @@ pub async fn rw_write_is_renewed_after_release_of_nested_read(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's watchdog cuts the lease of the whole lock to its own. When the watched reader dies, a reader with a long
-/// lease loses the lock, too (10.7 b). Our reader restores the lock's lease, and our watchdog cuts no other reader's
-/// lease.
+/// Redisson's watchdog cuts the lease of the whole lock to the watchdog's lease. When the reader that it renews dies, a
+/// reader with a long lease loses the lock, too. Our reader restores the lock's lease, and our watchdog cuts no other
+/// reader's lease.
 pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
@@ -107,7 +107,8 @@ pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
     rig.end([client]).await;
 }
 
-/// From a watched write to a leased read: in Redisson the lock lasts only as long as the write's last renewal (10.7 c).
+/// An owner writes under the watchdog, reads with a long lease, and releases the write. In Redisson, the lock then ends
+/// with the lease of the write's last renewal.
 pub async fn rw_leased_read_keeps_its_lease_after_a_downgrade(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -119,7 +120,6 @@ pub async fn rw_leased_read_keeps_its_lease_after_a_downgrade(version: &str) {
     let writing = enter(&client, Kind::Write, ours.name, &owner, None).await;
     let reading = enter(&client, Kind::Read, ours.name, &owner, Some(NEVER)).await;
     theirs.until("a renewal that cuts", |seen| seen.ttl <= WATCHDOG_MS).await;
-    // Our lock has been renewed meanwhile.
     assert_eq!(client.renew_now().await.lost, 0);
     replied(write.unlock()).await;
     writing.unlock().await.expect("unlock");
@@ -177,7 +177,7 @@ async fn dead_reader(rig: &Rig, client: &Client, java_dies: bool, lease: Duratio
     in_time.then_some(())
 }
 
-/// In Redisson, an expired lease sticks to the lock object and applies to the next hold, in both halves (13.2.3).
+/// In Redisson, an expired lease sticks to the lock object and applies to the next hold, in both halves.
 pub async fn rw_expired_lease_does_not_apply_to_next_hold(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -201,7 +201,7 @@ pub async fn rw_expired_lease_does_not_apply_to_next_hold(version: &str) {
     rig.end([client]).await;
 }
 
-/// A leased hold inside a watched one is released: Redisson stops the watchdog of the outer hold (13.2.3).
+/// A leased hold inside a watched one is released: Redisson stops the watchdog of the outer hold.
 pub async fn rw_outer_hold_is_renewed_after_inner_release(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -223,7 +223,8 @@ pub async fn rw_outer_hold_is_renewed_after_inner_release(version: &str) {
     rig.end([client]).await;
 }
 
-/// Forced holds: Redisson still renews them first, and later holds expire although they are watched (13.2.3).
+/// Holds are ended by `force_unlock`. Redisson still tries to renew them first, so later holds expire although they are
+/// watched.
 pub async fn rw_forced_holds_do_not_stop_renewal_of_later_holds(version: &str) {
     const DEEP: usize = 6;
     let rig = Rig::with(version).await;
@@ -248,7 +249,7 @@ pub async fn rw_forced_holds_do_not_stop_renewal_of_later_holds(version: &str) {
     rig.end([client, other]).await;
 }
 
-/// A reader without a cover counts as dead on both sides (13.1.3). Therefore our client renews covers.
+/// A reader without a cover (see `rw_rig.rs`) counts as dead on both sides. Therefore our client renews covers.
 pub async fn rw_reader_without_cover_counts_as_dead(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;

@@ -1,4 +1,5 @@
-//! Helpers for the read-write lock: its hash, its covers, and the waiters of each half.
+//! Helpers for the read-write lock: its hash, its covers, and the waiters of each half. A *cover* is the key whose TTL
+//! is the lease of one read hold. Its name ends in `:<owner>:rwlock_timeout:<n>`, `n` being the number of the hold.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl<'a> Doc<'a> {
         let args = ["EVAL", LOOK, "1", self.name, &format!("{}:", self.tag())];
         let (ttl, fields, covers) = self.rig.admin.cmd(&args).await;
         let mut fields: BTreeMap<String, String> = fields;
-        // Lists that Redisson does not know.
+        // Our lists of hold ids, which Redisson does not know.
         fields.retain(|field, _| !field.ends_with(":holds"));
         Seen { ttl, fields, covers }
     }
@@ -121,8 +122,8 @@ impl<'a> Doc<'a> {
         call
     }
 
-    /// Makes this client wait for a half, and returns after this number of attempts: two if it has to subscribe, one if
-    /// a subscription lingers.
+    /// Makes this client wait for a half, and returns after `looks` attempts: two if the client has to subscribe, one
+    /// if a subscription lingers, none if another waiter attempts for all waiters of the client.
     pub async fn we_wait(&self, client: &Client, half: Kind, looks: u64) -> JoinHandle<Guard> {
         let (before, waiting) = (self.rig.scripts().await, client.stats().waiting);
         let task = wait_for_half(client, half, self.name);
@@ -132,8 +133,7 @@ impl<'a> Doc<'a> {
     }
 }
 
-/// Waits until a thread of Java's sleeps. A thread that is about to sleep misses a message to all waiters (protocol
-/// 3.5).
+/// Waits until a thread of Java's sleeps. A thread that is about to sleep misses a message to all waiters.
 pub async fn sits(agent: &Agent, thread: i64) {
     until(&format!("thread {thread} of Java's sleeps"), async || agent.sleeps(thread).await).await;
 }

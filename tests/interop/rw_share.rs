@@ -9,7 +9,7 @@ use distlock_support::agent::Kind;
 
 use crate::rig::{Rig, connect, ms, replied, until};
 
-/// Clients, each with its own registry, as processes have.
+/// Number of our clients. Like processes, they do not share their waiters.
 const PROCESSES: usize = 3;
 const TASKS: usize = 2;
 

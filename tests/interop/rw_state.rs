@@ -1,5 +1,5 @@
 //! The state in Redis after each step of a read-write lock is the same, whichever language takes which step, except for
-//! intended differences.
+//! intended differences. A *cast* assigns a language to each of the actors A, B, C.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ const C: usize = 2;
 const CAST: usize = 3;
 
 const STEPS: &[Row] = &[
-    // The trace of protocol 17.2, and more steps in between.
+    // Three readers. Later a writer also reads, and releases the write first.
     (A, Read(100), "read A1 100 [A/1 100]", None),
     (B, Read(300), "read A1 B1 300 [A/1 100, B/1 300]", None),
     (C, NoWrite, "read A1 B1 300 [A/1 100, B/1 300]", None),
@@ -65,7 +65,7 @@ const STEPS: &[Row] = &[
     // Redisson cuts the writer's lease to the lease of its covers.
     (C, Unread, "write C1 C*2 50 [C/1 50]", Some("write C1 C*2 200 [C/1 50]")),
     (C, Unwrite, "write C1 C*1 200 [C/1 50]", None),
-    // Redisson sends no message.
+    // Redisson sends no message when a writer's read remains.
     (C, Unwrite, "read C1 200 [C/1 50]", Some("read C1 200 [C/1 50] told 1")),
     (C, NoWrite, "read C1 200 [C/1 50]", None),
     (B, Read(100), "read B1 C1 200 [B/1 100, C/1 50]", None),
@@ -78,13 +78,13 @@ const STEPS: &[Row] = &[
     (B, NoRead, "write A1 A*1 300 [A/1 300]", None),
     (A, Unread, "write A*1 300", None),
     (A, Unwrite, "free told 1", None),
-    // The downgrade as one call.
+    // A downgrade by one call.
     (B, Write(100), "write B*1 100", None),
     (B, Downgrade(100), "read B1 100 [B/1 100]", Some("read B1 100 [B/1 100] told 1")),
     (C, Read(50), "read B1 C1 100 [B/1 100, C/1 50]", None),
     (B, Unread, "read C1 50 [C/1 50]", Some("read C1 50 [C/1 50] told 0")),
     (C, Unread, "free told 0", None),
-    // A force affects only the current mode. Covers stay until they expire.
+    // `force_unlock` affects only the current mode. Covers stay until they expire.
     (C, Force(Kind::Read, false), "free", None),
     (C, Force(Kind::Write, false), "free", None),
     (A, Read(100), "read A1 100 [A/1 100]", None),
@@ -210,8 +210,8 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// Subtracts 100 ms, because our release may add some milliseconds, and rounds up to 50 units. So elapsed time does not
-/// matter.
+/// Converts a lease to units, rounded up to a multiple of 50, so that elapsed time does not matter. First subtracts 100
+/// ms, because our release may add some milliseconds.
 fn units(ms: i64) -> i64 {
     (ms - 100 + 50 * UNIT - 1) / (50 * UNIT) * 50
 }
@@ -272,7 +272,7 @@ async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java:
         for half in HALVES {
             let theirs = doc.java(0, half, 99).is_locked().await.expect("is_locked");
             let ours = half_of(client, half, name).is_locked().await.expect("is_locked");
-            // Java counts all fields except the writer's own, and so also counts our list of holds
+            // Java takes every field except the writer's own for a reader, and so also our list of holds
             // (docs/wire-format.md).
             let lists = rig.admin.hgetall_whole(name).await.keys().any(|field| field.ends_with(":write:holds"));
             let counted = half == HALVES[0] && lists && theirs && !ours;
@@ -282,7 +282,7 @@ async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java:
     doc.is_gone().await;
 }
 
-/// Java alone leaves the state of the table, and so does every other cast.
+/// Every cast leaves the states of the table, from Java alone to this crate alone.
 pub async fn rw_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);

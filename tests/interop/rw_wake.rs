@@ -1,5 +1,5 @@
-//! A release on one side wakes waiters of the other side, for both halves. Only the message can wake a waiter: no poll
-//! cap and no lease ends within the test.
+//! A release by Java wakes our waiters, and our release wakes Java's, for the read half and the write half. Unless a
+//! test says otherwise, only a message can wake a waiter: waiters do not poll, and leases outlast the test.
 
 use distlock::{Acquire, Client};
 use distlock_support::agent::Kind;
@@ -9,10 +9,9 @@ use crate::rig::{NEVER, Rig, connect, ms, replied, soon};
 use crate::rw_rig::{Doc, enter, half_of, sits};
 
 const ROUNDS: usize = 5;
-/// Number of readers that wait together.
 const READERS: usize = 20;
 
-/// A waiter of one side behind a holder of the other side, for each pair of halves.
+/// Java waits for a holder of ours, and we wait for Java, in each pair of halves except read and read.
 pub async fn rw_releases_wake_the_other_side(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -35,7 +34,7 @@ async fn rust_to_java(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) 
         guard.unlock().await.expect("unlock");
         replied(waiter).await;
         replied(doc.java(0, wanted, 1).unlock()).await;
-        // Redisson subscribes for each wait. Our client has no subscription.
+        // Redisson unsubscribes after each wait, and our client has not subscribed.
         rig.listeners(&doc.channel(), 0).await;
     }
 }
@@ -52,7 +51,6 @@ async fn java_to_rust(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) 
     }
 }
 
-/// All waiting readers acquire together when a writer of the other side releases.
 pub async fn rw_waiting_readers_acquire_together(version: &str) {
     let rig = Rig::with(version).await;
     let clients = [rig.client().await, rig.client().await];
@@ -82,7 +80,7 @@ async fn we_read(rig: &Rig, clients: &[Client; 2]) {
     replied(java.lock_for(NEVER)).await;
     let mut tasks = Vec::new();
     for reader in 0..READERS {
-        // One waiter of each client sends commands for all waiters of the client.
+        // The first reader of each client sends two commands. The client's other readers send none.
         tasks.push(doc.we_wait(&clients[reader % 2], Kind::Read, if reader < 2 { 2 } else { 0 }).await);
     }
     replied(java.unlock()).await;
@@ -97,7 +95,7 @@ async fn we_read(rig: &Rig, clients: &[Client; 2]) {
     doc.is_gone().await;
 }
 
-/// Our downgrade announces itself to Java's readers.
+/// Our downgrade sends a message, by which Java's waiting readers acquire.
 pub async fn rw_our_downgrade_admits_java_readers(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -110,7 +108,7 @@ pub async fn rw_our_downgrade_admits_java_readers(version: &str) {
         let before = rig.scripts().await;
         let guard = guard.downgrade().await.expect("downgrade");
         replied(reader).await;
-        // The downgrade's two scripts, and one attempt of each Java waiter.
+        // Four scripts: two of the downgrade, and one attempt of each of Java's two waiters.
         rig.scripts_since(before, 4).await;
         assert_eq!(writer.within(ms(5)).await, None, "a writer beside readers");
         replied(doc.java(0, Kind::Read, 1).unlock()).await;
@@ -122,7 +120,7 @@ pub async fn rw_our_downgrade_admits_java_readers(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's downgrade sends no message: our readers poll, and Java's sleep on.
+/// Redisson's downgrade sends no message. Our reader notices it by a poll. Java's reader does not wake up.
 pub async fn rw_java_downgrade_is_noticed_only_by_our_readers(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().poll_cap(ms(400))).await;
@@ -135,7 +133,7 @@ pub async fn rw_java_downgrade_is_noticed_only_by_our_readers(version: &str) {
     replied(writing.unlock()).await;
     let guard = soon(ours).await.expect("the reader");
     assert_eq!(theirs.within(ms(500)).await, None, "Redisson tells its readers of a downgrade");
-    // A reader that is not the last to release sends Java no message either.
+    // Our release sends Java no message either, because another reader remains.
     guard.unlock().await.expect("unlock");
     assert_eq!(theirs.within(ms(100)).await, None);
     replied(reading.unlock()).await;
@@ -144,7 +142,7 @@ pub async fn rw_java_downgrade_is_noticed_only_by_our_readers(version: &str) {
     rig.end([client]).await;
 }
 
-/// A reader tries to write. Redisson waits for itself, and our call returns an error at once.
+/// A reader requests the write half. Redisson waits for its own read hold. Our call returns an error at once.
 pub async fn rw_our_upgrade_returns_would_deadlock(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -155,7 +153,7 @@ pub async fn rw_our_upgrade_returns_would_deadlock(version: &str) {
     let error = soon(half_of(&client, Kind::Write, doc.name).acquire(Acquire::new().owner(&owner))).await;
     assert!(matches!(error, Err(distlock::Error::WouldDeadlock { .. })), "{error:?}");
     guard.unlock().await.expect("unlock");
-    // Java's reader is now the only reader, and still waits.
+    // Java's reader is now the only holder. Its request for the write half waits for its own read hold.
     let mut hangs = doc.java_waits(0, Kind::Write, 1).await;
     assert_eq!(hangs.within(ms(300)).await, None, "Redisson upgrades");
     rig.admin.cmd::<()>(&["DEL", doc.name, &doc.cover(&doc.java_owner(0, 1), 1)]).await;

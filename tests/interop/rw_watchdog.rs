@@ -33,7 +33,6 @@ async fn renewed(docs: &[Doc<'_>], check: impl AsyncFn()) -> usize {
     leases.into_inner().len()
 }
 
-/// All holds are kept: of both halves, of both sides, and of readers of both sides together.
 pub async fn rw_watchdogs_of_both_sides_keep_their_holds(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -93,7 +92,7 @@ pub async fn rw_watchdogs_of_both_sides_keep_their_holds(version: &str) {
     rig.end([client, waiter]).await;
 }
 
-/// The calls of a downgrade, with both orders of release, under the watchdog: the remaining hold is kept.
+/// An owner holds both halves under the watchdog, and releases either half first. The remaining hold is kept.
 pub async fn rw_remaining_half_is_renewed_after_release_of_the_other(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;

@@ -1,5 +1,5 @@
 //! Servers with sentinels, shared with real Redisson. A holder excludes the other side, releases wake waiters of both
-//! languages, and a failover admits no second holder. The same for replicated servers.
+//! languages, and a failover admits no second holder. The same holds for replicated servers.
 
 use std::ops::Deref;
 
@@ -12,7 +12,7 @@ use crate::rig::{LATCH, NEVER, PATIENCE, ms, patient, replied, soon, until, unti
 use crate::rw_rig::sits;
 use crate::sides::{RIVALS, Sides, announced, flavour};
 
-/// `down-after` in ms. So long that no slow or frozen server is suspected.
+/// `down-after` in ms. It is so long that no slow or frozen server is suspected.
 const UNSUSPECTED: u64 = 60_000;
 
 async fn watched() -> ServerSet {
@@ -99,8 +99,8 @@ impl Spot for AtPrimary<'_> {
     }
 }
 
-/// Java's locks live on the primary. Redisson refuses a lock that no replica has, unless the check is off. Redisson
-/// waits for the replicas in both cases. Servers and sentinels have different users and passwords.
+/// Java's locks live on the primary. Redisson refuses a lock that no replica has, unless `checkLockSyncedSlaves` is
+/// off. Redisson waits for the replicas in both cases. Servers and sentinels have different users and passwords.
 pub async fn sentinel_java_locks_are_acknowledged_by_replicas(version: &str) {
     let servers = ReplicasOptions::default().replicas(1).user("app", "data/1");
     let options = SentinelsOptions::default().swift().servers(servers).password("watch").down_after(UNSUSPECTED);
@@ -156,7 +156,6 @@ async fn exclude(version: &str, set: ServerSet) {
     shared.end().await;
 }
 
-/// Only the message wakes the waiter: no poll cap and no lease ends within the test.
 async fn wake(version: &str, set: ServerSet) {
     let sides = Sides::lasting(version, &set.url()).await;
     let shared = Shared { set, sides };

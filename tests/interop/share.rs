@@ -14,8 +14,8 @@ const TASKS: u64 = 8;
 const ROUNDS: usize = 10;
 const HOLD: Duration = ms(1);
 
-/// Eight tasks of ours acquire one name without pause, and Java also waits for it. Our process hands the lock over for
-/// a while, and then yields.
+/// Eight tasks of ours acquire one name without pause, and Java also waits for it. Our process hands the lock from task
+/// to task for a while, and then yields to Java.
 pub async fn java_is_not_starved_by_our_tasks(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().take_turns(true)).await;
@@ -50,7 +50,7 @@ async fn hammer(client: Client, name: &'static str, taken: Arc<AtomicU64>, enoug
 
 /// Eight Java threads acquire one name without pause until our client has had its turns.
 pub async fn our_client_is_not_starved_by_java(version: &str) {
-    /// Turns of a Java thread in one call. Few, because our process may be suspended.
+    /// Turns of a Java thread in one call. The number is small, because our process may be suspended during a call.
     const EACH: u64 = 10;
     /// Limit of Java's turns between two of ours.
     const MOST: u64 = 2400;

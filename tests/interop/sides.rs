@@ -38,13 +38,13 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// With leases that outlast the test.
+    /// Connects both sides, with leases that outlast the test.
     pub async fn lasting(version: &str, url: &str) -> Self {
         Self { java: Agent::start(url, patient(lasting(version))).await, ours: connect(builder(url)).await }
     }
 
-    /// With twice the default watchdog on both sides. Redisson's watchdog does not retry before its next round, and may
-    /// fail twice during a failover.
+    /// Connects both sides, with twice the default watchdog. Redisson's watchdog does not retry before its next round,
+    /// and may fail twice during a failover.
     pub async fn watched(version: &str, url: &str) -> Self {
         let (watchdog, limit) = (2 * WATCHDOG, 2 * WATCHDOG / 3);
         let options = AgentOptions {
@@ -99,8 +99,8 @@ impl Sides {
 }
 
 /// Returns true if Redisson's call failed because of the failover. There are four causes: Redisson was closing the
-/// connection to the old primary; its slot was between two primaries; the old primary aborted the WAIT after a query;
-/// no replica acknowledged the query.
+/// connection to the old primary; the slot was between two primaries; the old primary aborted the WAIT after the
+/// command; no replica acknowledged the command.
 pub fn came_to_nothing(answer: &CallResult) -> bool {
     const SAID: [&str; 4] =
         ["RedisClient is shutdown", "hasn't been discovered yet", "UNBLOCKED", "None of slaves were synced"];

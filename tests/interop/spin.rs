@@ -40,7 +40,7 @@ pub async fn spin_state_after_each_step_matches_redisson(version: &str) {
         }
     }
     println!("{version}: {compared} states compared");
-    // A force and a wait send no message either.
+    // `force_unlock` and a wait send no message either.
     let guard = take(&*spin(&client, "forced")).await;
     let waiter = wait_for_lock(spin(&client, "forced"));
     rig.waiting(&client, 1).await;

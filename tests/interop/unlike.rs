@@ -62,8 +62,8 @@ pub async fn outer_hold_is_renewed_after_inner_release(version: &str) {
     rig.end([client]).await;
 }
 
-/// In Redisson, an expired lease applies to the next hold of the same lock object (part 4, row 2). Here, a lease
-/// belongs to one acquire.
+/// In Redisson, an expired lease applies to the next hold of the same lock object. Here, a lease belongs to one
+/// acquire.
 pub async fn expired_lease_does_not_apply_to_next_hold(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);

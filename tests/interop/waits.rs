@@ -8,7 +8,7 @@ use distlock::Client;
 use crate::rig::{NEVER, Rig, channel, had, ms, replied, soon};
 
 const WAIT: Duration = ms(300);
-/// A key that lives [`SHORTER`] less than a wait that begins after it.
+/// A key that is set before a wait and expires [`SHORTER`] before the end of the wait.
 const TIMER: &str = "w:timer";
 const SHORTER: Duration = ms(5);
 

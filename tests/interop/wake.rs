@@ -1,5 +1,5 @@
-//! A release on one side wakes the other side. Only the message can wake a waiter: no poll cap and no lease ends within
-//! the test.
+//! A release in one language wakes a waiter of the other language. Unless a test says otherwise, only a message can
+//! wake a waiter: waiters do not poll, and leases outlast the test.
 
 use distlock::{Client, Flavour};
 use distlock_support::agent::Kind;
@@ -48,7 +48,7 @@ pub async fn us_to_java(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flav
         guard.unlock().await.expect("unlock");
         replied(waiter).await;
         replied(java.unlock()).await;
-        // Redisson subscribes for each wait.
+        // Redisson unsubscribes after each wait.
         rig.listeners(&channel(name), 0).await;
     }
 }
@@ -91,7 +91,6 @@ pub async fn waiter_is_woken_only_by_the_message(version: &str) {
     rig.end([client]).await;
 }
 
-/// Deletes the key without a message.
 async fn silently_free(rig: &Rig, name: &str) {
     assert!(rig.admin.cmd::<bool>(&["DEL", name]).await, "nobody held it");
 }

@@ -4,7 +4,6 @@ use distlock_support::TtlSampler;
 
 use crate::rig::{Rig, channel, ms, renewed, replied, soon, wait_for};
 
-/// Each side holds a lock for longer than a lease, while the other side waits and retries.
 pub async fn watchdogs_of_both_sides_keep_their_holds(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;

@@ -35,7 +35,7 @@ bed::cases!(on two threads, a_script_takes_250_names_and_renews_100:
     of_ten_thousand = 10_000,
 );
 
-/// In Redis, each member looks as if it had been acquired, released and announced alone.
+/// In Redis, each member looks as if it had been acquired, released and announced (by a message) on its own.
 async fn each_member_is_as_if_taken_alone(how: Acquire) {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
@@ -94,8 +94,8 @@ async fn members_of_other_flavours_cost_one_command_each() {
     .await;
 }
 
-/// The login may not set a lease on the last name, after the other names have theirs. No lock without a lease may be
-/// left.
+/// The login may not set a lease on the last name, and the other names already have leases. No lock without a lease may
+/// be left.
 #[tokio::test]
 async fn refused_lease_leaves_no_keys() {
     reentrant(async |bed| {
@@ -112,8 +112,8 @@ async fn refused_lease_leaves_no_keys() {
     .await;
 }
 
-/// A server that wants all keys of a script in one slot. Names of several slots are acquired one by one, and still form
-/// one lock.
+/// A server that accepts only scripts whose keys are in one slot. Names of several slots are acquired one by one, and
+/// are one lock nevertheless.
 #[tokio::test]
 async fn names_of_several_slots_form_one_lock_on_cluster_node() {
     let make = |client: &distlock::Client, name: &str| client.lock(Flavour::Reentrant, name);

@@ -11,7 +11,7 @@ use bed::dropped::{at_each_await, only_left};
 use bed::harm::cut;
 use bed::{apart, ends, ms, reentrant, secs};
 
-/// Short enough that subscriptions end and restart during the test.
+/// Subscriptions end and restart during the test.
 const LINGER: Duration = ms(20);
 
 /// Longer than any wait of the test.
@@ -37,7 +37,7 @@ async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) {
                 1 => drop(guard),
                 _ => drop(guard.unlock().await.unwrap()),
             },
-            // A wait of a few milliseconds may end while a command is in flight. The command is undone.
+            // A wait of a few milliseconds may end while a command is in flight, which is then undone.
             Some(Ok(None) | Err(Error::Timeout { step: Step::Command, .. })) => {}
             Some(Err(error)) => panic!("an acquire failed: {error}"),
         }
@@ -47,7 +47,8 @@ async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) {
     guard.unlock().await.unwrap();
 }
 
-/// The lists have overlapping plain members, or members of all flavours on two servers and of two clients.
+/// The lists have overlapping plain members (reentrant locks of one client), or members of all flavours on two servers
+/// and of two clients.
 async fn dropped_at_random_points_it_leaves_nothing(all_flavours: bool) {
     reentrant(async |bed| {
         let builder = || bed.builder().subscription_linger(LINGER).watchdog(LONG);
@@ -84,8 +85,8 @@ bed::cases!(on two threads, dropped_at_random_points_it_leaves_nothing:
     members_of_all_flavours_on_two_servers = true,
 );
 
-/// Drops an acquire at its first await, at its second, and so on, and does the same with the release. In a cluster the
-/// members are on different primaries. All members are free, or another client holds one.
+/// Drops an acquire at its first await, then one at its second, and so on. Does the same with releases. In a cluster
+/// the members are on different primaries. All members are free, or another client holds one member.
 #[tokio::test]
 async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
     reentrant(async |bed| {
@@ -100,7 +101,7 @@ async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
             for taken in [None, Some(0), Some(2)] {
                 let mut theirs = Vec::new();
                 if let Some(taken) = taken {
-                    // The rival of a reader is a writer, because readers do not exclude each other.
+                    // The rival of a reader is a writer, because two readers do not exclude each other.
                     let flavour = if kind[taken] == Flavour::Read { Flavour::Write } else { kind[taken] };
                     theirs.push(other.lock(flavour, &names[taken]).lock_leased(LONG).await.unwrap());
                 }

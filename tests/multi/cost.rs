@@ -1,16 +1,16 @@
-//! The commands of a multi lock, by the server's own counters. No timer fires during these tests, so only the calls
-//! count.
+//! The commands of a multi lock, as the server counts them. No timer fires during these tests, so only the calls of the
+//! test are counted.
 
 use distlock::{DistLock, Flavour, MultiLock};
 
 use crate::rig::{Second, member, multi, warm};
 use bed::{becomes, eventually, idle, kin, passer, reentrant, secs};
 
-/// Members, and the number of commands that acquire and release them.
+/// The members, the number of commands that acquire them, and the number that release them.
 type Case = (&'static [(Flavour, &'static str)], u64, u64);
 
-/// One command acquires all plain members of a client, and one command acquires each other member. Each release is one
-/// command, but many members share commands.
+/// One command acquires all plain members of a client, and each other member needs its own command. Each release is one
+/// command, but releases of many members share commands.
 #[tokio::test]
 async fn free_plain_members_share_one_command_and_others_cost_one_each() {
     reentrant(async |bed| {
@@ -66,7 +66,7 @@ async fn members_on_two_servers_cost_one_command_per_server() {
     .await;
 }
 
-/// One command finds busy plain members. A waiter then sends nothing until it is woken.
+/// One command finds out that plain members are busy. A waiter then sends nothing until it is woken.
 #[tokio::test]
 async fn busy_member_costs_one_command_and_wait_at_most_ten() {
     reentrant(async |bed| {
@@ -90,7 +90,7 @@ async fn busy_member_costs_one_command_and_wait_at_most_ten() {
     .await;
 }
 
-/// A task of the same client holds a member. Ten waiting multi locks send no more commands than ten waiters of that
+/// A task of the same client holds a member. Ten multi locks that wait send no more commands than ten waiters of that
 /// member.
 #[tokio::test]
 async fn waiters_behind_a_task_of_the_same_client_cost_two_commands_each() {

@@ -1,11 +1,11 @@
-//! Leases and deadlines of the members. `tests/sim/group/special.rs` asserts that a lease is whole after a wait.
+//! Leases and deadlines of the members. `tests/sim/group/special.rs` checks leases after a wait.
 
 use distlock::{Acquire, DistLock, Error, Flavour, MultiLock};
 
 use crate::rig::{fair, member, multi, only_keys};
 use bed::{enter, ms, reentrant, secs};
 
-/// Each member is renewed by its own client's watchdog. The first member to expire ends the whole lock.
+/// Each member is renewed by its own client's watchdog. When the first member expires, the whole lock is lost.
 #[tokio::test]
 async fn deadline_is_that_of_earliest_member() {
     reentrant(async |bed| {

@@ -1,4 +1,4 @@
-//! The list of members: duplicates, two halves of one lock, an empty list, odd names, prefixes.
+//! Lists of members: duplicates, two halves of one lock, an empty list, odd names, prefixes.
 
 use distlock::{DistLock, Error, Flavour, MultiLock};
 
@@ -30,7 +30,7 @@ async fn invalid_lists_are_refused_without_sending_scripts() {
         bed.admin.reset_stats().await;
         refused(&client.multi([""; 0])).await;
         refused(&MultiLock::of(vec![member(client.multi([""; 0])), member(client.multi([""; 0]))])).await;
-        // The lock would wait for itself.
+        // An acquire of both halves would wait for its own hold.
         refused(&multi(&client, &[(Flavour::Read, "a"), (Flavour::Write, "a")])).await;
         for (one, two) in [
             (Flavour::Reentrant, Flavour::Fair),
@@ -39,7 +39,7 @@ async fn invalid_lists_are_refused_without_sending_scripts() {
             (Flavour::Write, Flavour::Fair),
         ] {
             refused(&multi(&client, &[(one, "a"), (Flavour::Reentrant, "b"), (two, "a")])).await;
-            // The same with two clients of one server.
+            // The same is refused if the halves belong to two clients of one server.
             refused(&MultiLock::of(vec![client.lock(one, "a"), other.lock(two, "a")])).await;
         }
         for name in [String::new(), "x".repeat(5_000)] {
@@ -80,7 +80,7 @@ async fn duplicate_members_are_acquired_once() {
     .await;
 }
 
-/// The places are two servers, or two databases of one server.
+/// The same name is used at two servers, or in two databases of one server.
 #[tokio::test]
 async fn same_name_on_other_server_or_database_is_another_lock() {
     reentrant(async |bed| {
@@ -104,7 +104,7 @@ async fn same_name_on_other_server_or_database_is_another_lock() {
     .await;
 }
 
-/// Two clients list the same names, one of them in reverse.
+/// Two clients list the same names, one of them in reverse order.
 #[tokio::test]
 async fn member_order_does_not_depend_on_list_order() {
     reentrant(async |bed| {
@@ -158,7 +158,7 @@ async fn members_are_distinguished_and_ordered_by_their_keys() {
         let names: Vec<_> = guard.members().into_iter().map(|member| member.name.to_string()).collect();
         assert_eq!(names, ["a", "a"], "as their users know them");
         guard.unlock().await.unwrap();
-        // Two names for the same key.
+        // The two names lead to the same key.
         let lock = MultiLock::of(vec![member(app.reentrant("a")), member(plain.reentrant("app:a"))]);
         assert_eq!(lock.locks().len(), 1);
         lock.lock().await.unwrap().unlock().await.unwrap();

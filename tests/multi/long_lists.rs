@@ -8,7 +8,7 @@ fn long_list(client: &Client, count: usize) -> MultiLock {
     client.multi((0..count).map(|n| format!("m{n:05}")))
 }
 
-/// The held name is in the last of six batches.
+/// The busy name is in the last of six batches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_list_is_acquired_entirely_or_not_at_all() {
     reentrant(async |bed| {
@@ -35,7 +35,7 @@ async fn long_list_is_acquired_entirely_or_not_at_all() {
     .await;
 }
 
-/// Two locks have the same names in opposite orders, and a third has the names in the middle.
+/// Two locks list the same names in opposite orders, and a third lock has these names in the middle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_lists_in_reverse_order_do_not_deadlock() {
     reentrant(async |bed| {
@@ -64,7 +64,7 @@ async fn list_with_too_many_names_is_refused() {
         let refused = long_list(&client, 70_000).try_lock().await;
         let Err(Error::Config { what }) = refused else { panic!("{:?}", refused.map(|guard| guard.is_some())) };
         assert!(what.contains("65536"), "{what}");
-        // A name that is listed many times is one lock.
+        // A name that is listed many times counts as one lock.
         let few = client.multi((0..70_000).map(|n| format!("n{}", n % 10)));
         assert_eq!(few.locks().len(), 10);
         few.lock().await.unwrap().unlock().await.unwrap();

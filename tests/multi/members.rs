@@ -1,4 +1,4 @@
-//! Members of other flavours keep their properties.
+//! Members of other flavours keep the properties of their flavour.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use bed::{Bed, becomes, ends, enter, eventually, ms, passer, reentrant, secs, wa
 const COUNTER: &str = "redisson_lock_token:{f}";
 const QUEUE: &str = "redisson_lock_queue:{f}";
 
-/// The guard's members have the tokens. Each section has a larger token, however the previous section ended. The
-/// counter never expires.
+/// The guard's members have the tokens. Each section (time in which a lock is held) has a higher token, however the
+/// previous section ended. The counter never expires.
 #[tokio::test]
 async fn tokens_of_fenced_members_grow_however_a_section_ends() {
     reentrant(async |bed| {
@@ -41,7 +41,7 @@ async fn tokens_of_fenced_members_grow_however_a_section_ends() {
 
         let guard = lock.acquire(Acquire::new().wait(secs(60)).lease(secs(60))).await.unwrap().unwrap();
         next(&guard);
-        // The lease ends, perhaps before the extend is confirmed.
+        // The lease may end before the extend is confirmed.
         drop(guard.extend(ms(150)).await);
         endless().await;
         ends("the loss is signalled", guard.lost()).await;
@@ -54,7 +54,7 @@ async fn tokens_of_fenced_members_grow_however_a_section_ends() {
         drop(guard);
         endless().await;
 
-        // While the lock is waited for, its other members are acquired and released again.
+        // During a wait for one member, the other members are acquired and released again.
         let theirs = other.reentrant("a").lock().await.unwrap();
         assert!(lock.try_lock().await.unwrap().is_none());
         let waiting = waiter(lock.clone());
@@ -111,7 +111,7 @@ async fn fair_members_serve_waiters_in_queue_order() {
     .await;
 }
 
-/// Two multi locks share a read half. A multi lock with the write half waits for both.
+/// Two multi locks share a read half. A multi lock with the write half waits for both of them.
 #[tokio::test]
 async fn read_members_are_shared() {
     reentrant(async |bed| {
@@ -137,7 +137,7 @@ async fn read_members_are_shared() {
     .await;
 }
 
-/// A reader that wants to write as the same owner is refused, and keeps the read half. A writer may read.
+/// An owner that reads is refused the write half, and keeps the read half. An owner that writes may read.
 #[tokio::test]
 async fn upgrade_through_multi_lock_is_refused() {
     reentrant(async |bed| {

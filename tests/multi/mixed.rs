@@ -1,4 +1,4 @@
-//! Members that consist of several locks themselves.
+//! Members that are locks of several locks themselves.
 
 use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock};
 
@@ -26,7 +26,7 @@ async fn nested_multi_lock_holds_all_inner_members() {
         let again = enter(&lock, &me).await;
         counts(&bed.admin, &me, &[("a", 2), ("e", 2)]).await;
         again.unlock().await.unwrap();
-        // If a member of a member is lost, the whole lock is lost.
+        // If a member of a nested lock is lost, the whole lock is lost.
         let () = bed.admin.cmd(&["DEL", "e"]).await;
         let lost = guard.lost();
         guard.extend(secs(600)).await.unwrap_err();
@@ -38,7 +38,7 @@ async fn nested_multi_lock_holds_all_inner_members() {
     .await;
 }
 
-/// A majority of the RedLock's servers is enough. Without a majority the whole lock is not granted, and the other
+/// A majority of the RedLock's servers is enough. Without a majority, the whole lock is not granted, and the other
 /// member stays free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redlock_member_needs_majority_of_its_servers() {
@@ -78,7 +78,7 @@ async fn redlock_member_needs_majority_of_its_servers() {
         let third = servers[2].admin().await;
         becomes("keys on the third server", Vec::<String>::new(), async || third.keys().await).await;
         for server in &servers {
-            // Votes at the unreachable server expire with their lease.
+            // Votes at the unreachable server expire with their leases.
             drop(server.client.shutdown(ms(500)).await);
         }
     })

@@ -1,5 +1,5 @@
-//! Callers with lists in any order never deadlock. `tests/sim` asserts how long the callers wait, and runs many rounds,
-//! also against callers of single locks in the opposite order.
+//! Callers never deadlock, whatever the order of their lists. `tests/sim` checks how long they wait, and runs many
+//! rounds, also against callers of single locks in the opposite order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use distlock_support::Numbers;
 use crate::rig::{Second, fair, member, multi};
 use bed::{Bed, Counter, ends, enter, eventually, ms, reentrant};
 
-/// Two callers take turns, `rounds` times each. The second caller's list is reversed.
+/// Two callers acquire in turn, `rounds` times each. The second caller's list is reversed.
 async fn reversed(one: Vec<Arc<dyn DistLock>>, mut other: Vec<Arc<dyn DistLock>>, rounds: u64) {
     other.reverse();
     let counter = Arc::new(Counter::default());
@@ -68,7 +68,8 @@ async fn reversed_lists_over_two_servers_do_not_deadlock() {
     .await;
 }
 
-/// Another caller holds b and waits for a, against the order, while this multi lock waits for both. Both make progress.
+/// Another caller holds b and waits for a, against the common order, while our multi lock waits for both. Both callers
+/// get the locks.
 async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock>; 2], owned: bool) {
     let [a, b] = theirs;
     let client = bed.client().await;
@@ -79,7 +80,7 @@ async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock
         assert!(guard.members().iter().all(|member| member.is_held));
         guard.unlock().await.unwrap();
     });
-    // With an explicit owner, the multi lock holds `a` for a while.
+    // With an explicit owner, the multi lock holds `a` while it waits for `b`.
     eventually("it waits for b", async || !bed.admin.channels().await.is_empty()).await;
     let second = ends("a is given back", a.lock()).await.unwrap();
     assert!(!waiting.is_finished());
@@ -88,13 +89,13 @@ async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock
     ends("the multi lock", waiting).await.unwrap();
 }
 
-/// For example, Redisson's multi lock acquires its members in list order.
+/// Redisson's multi lock, for example, acquires its members in the order of its list.
 #[tokio::test]
 async fn multi_lock_and_opposite_lock_order_do_not_deadlock() {
     reentrant(async |bed| {
         let (one, other) = (bed.client().await, bed.client().await);
         let by_hand = |flavour| [other.lock(flavour, "a"), other.lock(Flavour::Reentrant, "b")];
-        // One script acquires all or nothing.
+        // One script acquires all members or none.
         against_the_order(bed, one.multi(["a", "b"]), by_hand(Flavour::Reentrant), false).await;
         against_the_order(bed, one.multi(["a", "b"]), by_hand(Flavour::Reentrant), true).await;
         let mixed = multi(&one, &[(Flavour::Write, "a"), (Flavour::Spin, "c"), (Flavour::Reentrant, "b")]);

@@ -7,7 +7,7 @@ use bed::{becomes, ends, enter, ms, passer, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// With an explicit owner, and with the owner that a batched acquire created.
+/// The owner is explicit, or was created by an acquire of all members at once.
 #[tokio::test]
 async fn re_entry_counts_on_every_member() {
     reentrant(async |bed| {
@@ -37,7 +37,7 @@ async fn re_entry_counts_on_every_member() {
     .await;
 }
 
-/// A refused multi lock leaves the owner's earlier count unchanged.
+/// A multi lock that is refused leaves the owner's count unchanged.
 #[tokio::test]
 async fn member_held_before_keeps_its_hold_count() {
     reentrant(async |bed| {
@@ -96,7 +96,7 @@ async fn multi_lock_reports_only_holders_of_all_members() {
         let (me, you) = (client.owner(), client.owner());
         let state = lock.state().await.unwrap();
         assert!(!state.is_locked() && state.remaining.is_none() && !lock.is_locked().await.unwrap());
-        // The owner holds two of three members.
+        // The owner holds two of the three members.
         let leased = |lease| Acquire::new().owner(&me).lease(secs(lease));
         let a = client.reentrant("a").acquire(leased(5_000)).await.unwrap().unwrap();
         let b = client.reentrant("b").acquire(leased(900)).await.unwrap().unwrap();
@@ -118,7 +118,7 @@ async fn multi_lock_reports_only_holders_of_all_members() {
     .await;
 }
 
-/// One member or all members are held. Waiters are woken.
+/// One member or all members are held. The force wakes waiters.
 #[tokio::test]
 async fn force_unlock_frees_every_member() {
     reentrant(async |bed| {

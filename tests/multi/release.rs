@@ -1,5 +1,5 @@
-//! A multi lock is held while all of its members are held. The first lost member ends the hold. The release still
-//! releases every remaining member.
+//! A multi lock is held while all of its members are held, and the first lost member ends the hold. The release
+//! releases every remaining member nevertheless.
 
 use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, Released};
 
@@ -25,7 +25,7 @@ async fn every_way_to_release_frees_all_members() {
             drop(lock.lock().await.unwrap());
             idle(&client).await;
             assert_eq!(bed.keys().await, [""; 0], "after a drop");
-            // A release that is dropped halfway completes in the background.
+            // A release that is dropped before its end completes in the background.
             let mut unlocking = Box::pin(lock.lock().await.unwrap().unlock());
             assert!(futures::poll!(unlocking.as_mut()).is_pending());
             drop(unlocking);
@@ -42,7 +42,7 @@ async fn every_way_to_release_frees_all_members() {
     .await;
 }
 
-/// The work under the lock stops, and the other members are released at once, even if the guard stays.
+/// The work under the lock stops. The other members are released at once, even if the guard is not dropped.
 #[tokio::test]
 async fn multi_lock_is_lost_when_one_member_is_lost() {
     reentrant(async |bed| {
@@ -74,7 +74,8 @@ async fn multi_lock_is_lost_when_one_member_is_lost() {
     .await;
 }
 
-/// Each member in turn is deleted, or another owner takes it. The guard learns of the loss before or at its release.
+/// Each member in turn is deleted, or is taken by another owner. The guard learns of the loss before its release or by
+/// it.
 async fn with_one_member_gone_the_release_frees_the_others((steal, known): (bool, bool)) {
     reentrant(async |bed| {
         let client = bed.still_client().await;
@@ -136,7 +137,7 @@ async fn release_frees_other_members_while_one_server_is_down() {
         let outcome = ends("the release", unlocking).await.unwrap();
         let told = match &outcome {
             // The first command was in flight when the server died. The repeated command finds no hold, whether the
-            // first command ran or not.
+            // first one ran or not.
             Ok(released) => *released == Released::Free,
             Err(error) => {
                 matches!(error, Error::NotHeld { .. } | Error::Lost { .. } | Error::ReleasePending { .. })
@@ -149,7 +150,7 @@ async fn release_frees_other_members_while_one_server_is_down() {
     .await;
 }
 
-/// The shutdown releases its client's member. The guard's release releases the others.
+/// The shutdown releases its client's member. The guard's release releases the other members.
 #[tokio::test]
 async fn release_frees_other_members_after_shutdown_of_one_client() {
     reentrant(async |bed| {
@@ -159,7 +160,7 @@ async fn release_frees_other_members_after_shutdown_of_one_client() {
         assert!(matches!(guard.lost().await, Error::Closed));
         let error = guard.unlock().await.unwrap_err();
         assert!(matches!(error, Error::Closed), "{error:?}");
-        // The guard was lost, so the others are released in the background.
+        // The guard was lost, so the other members are released in the background.
         only_keys(&bed.admin, &[]).await;
         only_keys(&second.admin().await, &[]).await;
         idle(&client).await;

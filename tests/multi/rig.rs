@@ -16,8 +16,8 @@ pub fn multi(client: &Client, members: &[(Flavour, &str)]) -> MultiLock {
     MultiLock::of(members.iter().map(|(flavour, name)| client.lock(*flavour, name)).collect())
 }
 
-/// Joins fair locks. No script acquires several fair locks, so each is acquired alone, and held during the wait for the
-/// next.
+/// Joins fair locks. No script acquires several fair locks, so each one is acquired alone, and stays held during the
+/// wait for the next.
 pub fn fair(client: &Client, names: &[&str]) -> MultiLock {
     multi(client, &names.iter().map(|name| (Flavour::Fair, *name)).collect::<Vec<_>>())
 }
@@ -42,7 +42,7 @@ pub async fn only_keys(admin: &Admin, expected: &[&str]) {
     becomes("keys", expected, sorted).await;
 }
 
-/// Waits until this client has one waiting acquire, which is subscribed to the lock's channel.
+/// Waits until this client has one waiting acquire, and is subscribed to the lock's channel.
 pub async fn waits_at(bed: &Bed, client: &Client, name: &str) {
     becomes("acquires that wait", 1, async || client.stats().waiting).await;
     let channel = format!("redisson_lock__channel:{{{name}}}");

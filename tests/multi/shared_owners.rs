@@ -7,8 +7,8 @@ use distlock::{Acquire, DistLock, Error, Flavour, Lost, MultiLock, Owner, RedLoc
 use bed::wire::{Wire, arrives};
 use bed::{becomes, ends, enter, reentrant, secs};
 
-/// One owner holds a single lock, and a multi lock that contains it. After the single hold's release, `other` is still
-/// excluded.
+/// One owner holds a single lock, and a multi lock that contains it. After the single hold is released, `other` is
+/// excluded as before.
 async fn beside(single: &dyn DistLock, many: &dyn DistLock, me: &Owner, other: &dyn DistLock) {
     let one = enter(single, me).await;
     let all = enter(many, me).await;
@@ -49,13 +49,13 @@ async fn two_clients_hold_a_multi_lock_as_one_owner() {
     .await;
 }
 
-/// The copy arrives after an extend and after a re-entry by another client.
+/// The copy arrives after an extend, and after another client has re-entered.
 #[tokio::test]
 async fn late_copy_of_acquire_changes_no_lease_or_count() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let lock = client.multi(["x", "y"]);
-        // Afterwards the server knows the script.
+        // This hold teaches the server the script.
         lock.lock().await.unwrap().unlock().await.unwrap();
         let wire = Wire::tap(&bed.server).await;
         let guard = lock.acquire(Acquire::new().lease(secs(90))).await.unwrap().unwrap();
@@ -76,7 +76,7 @@ async fn late_copy_of_acquire_changes_no_lease_or_count() {
     .await;
 }
 
-/// One member is gone. The guard is notified, but not dropped. `release.rs` has the case of plain members.
+/// One member is gone. The guard is notified, but is not dropped. `release.rs` tests this for plain members.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_multi_lock_with_redlock_releases_other_members() {
     reentrant(async |bed| {

@@ -1,4 +1,4 @@
-//! All or nothing: if one member cannot be acquired, no other member is left held. `tests/sim/timing/groups.rs` asserts
+//! All or nothing: if one member cannot be acquired, no other member stays held. `tests/sim/timing/groups.rs` checks
 //! how long the waits last.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use crate::rig::{Second, member, multi, only_keys, waits_at};
 use bed::{PATIENCE, ends, enter, idle, in_vain, ms, passer, reentrant, secs, waits_in_vain};
 
-/// Plain members, which one script acquires, and members of other flavours between them.
+/// Plain members, which one script acquires, with members of other flavours between them.
 const MIXED: [(Flavour, &str); 6] = [
     (Flavour::Reentrant, "a"),
     (Flavour::Fair, "b"),
@@ -19,13 +19,13 @@ const MIXED: [(Flavour, &str); 6] = [
     (Flavour::Read, "f"),
 ];
 
-/// Cases: an attempt, a wait that runs out, and a dropped wait. Another client holds each member in turn.
+/// The cases are an attempt, a wait that runs out, and a dropped wait. Another client holds each member in turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn member_held_by_other_client_leaves_other_members_free() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.client().await, bed.client().await);
         for (flavour, name) in MIXED {
-            // A reader would not exclude a reader.
+            // Two readers do not exclude each other.
             let flavour = if flavour == Flavour::Read { Flavour::Write } else { flavour };
             let theirs = stranger.lock(flavour, name).lock().await.unwrap();
             for owned in [false, true] {
@@ -48,7 +48,7 @@ async fn member_held_by_other_client_leaves_other_members_free() {
     .await;
 }
 
-/// Concurrent attempts with a lease. Refused attempts leave nothing that excludes other owners.
+/// Concurrent attempts with a lease. A refused attempt leaves nothing that excludes other owners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exactly_one_of_ten_concurrent_attempts_succeeds() {
     reentrant(async |bed| {
@@ -75,7 +75,7 @@ async fn exactly_one_of_ten_concurrent_attempts_succeeds() {
     .await;
 }
 
-/// With one script for all members, and with one call per member.
+/// All members are acquired by one script, or each by its own call.
 #[tokio::test]
 async fn multi_lock_is_granted_when_last_member_is_free() {
     reentrant(async |bed| {
@@ -189,8 +189,8 @@ async fn unreachable_member_leaves_other_members_free() {
         };
         lock().lock().await.unwrap().unlock().await.unwrap();
         let me = client.owner();
-        // On a slow machine, the wait may end before the client knows that the server is silent. Then the wait returns
-        // no error.
+        // On a slow machine, the wait may end before the client knows that the server is silent, and then it returns no
+        // error.
         let in_vain = async |what: &str| {
             for how in [Acquire::new().wait(ms(400)), Acquire::new().wait(ms(400)).owner(&me)] {
                 let outcome = ends(what, lock().acquire(how)).await;
@@ -223,7 +223,7 @@ async fn unreachable_member_leaves_other_members_free() {
     .await;
 }
 
-/// Locks of this crate are recognized behind the trait, including locks made of others.
+/// The multi lock recognises locks of this crate behind the trait, including locks made of other locks.
 #[tokio::test]
 async fn locks_of_this_crate_are_recognized_behind_the_trait() {
     reentrant(async |bed| {
@@ -243,7 +243,7 @@ async fn locks_of_this_crate_are_recognized_behind_the_trait() {
     .await;
 }
 
-/// Other `DistLock` types are used through the trait.
+/// Other types that implement `DistLock` are used through the trait.
 #[tokio::test]
 async fn foreign_dist_lock_works_as_member() {
     use distlock::{Guard, Owner, Released, Result, State};

@@ -1,5 +1,5 @@
-//! Late commands. A `SET` has no last moment. The second look and the lease limit the effect of its copies, and no copy
-//! creates a second holder.
+//! Late commands. A `SET` has no last moment (time after which the server refuses it). The second look and the lease
+//! limit the effect of its copies, and no copy creates a second holder.
 
 use bed::fault::brisk;
 use bed::wire::{Wire, arrives};
@@ -11,8 +11,8 @@ use crate::rig::{plain, value};
 
 const ALL: &[&str] = &["SET", "EVALSHA", "EVAL"];
 
-/// The `SET` was answered, and its lock was released. A copy takes the free lock for its lease. The value is never
-/// reused, so no client counts as the holder.
+/// The `SET` was answered, and its lock was released. A copy takes the free lock for the length of its lease. A value
+/// is never used twice, so no client counts as the holder.
 #[tokio::test]
 async fn late_copy_of_set_occupies_free_lock_for_its_lease() {
     plain(async |bed| {
@@ -27,7 +27,7 @@ async fn late_copy_of_set_occupies_free_lock_for_its_lease() {
         arrives(bed, &set).await;
         assert_eq!(value(bed, "job").await.as_deref(), Some(owner.as_str()));
         assert!(lock.try_lock().await.unwrap().is_none());
-        // A waiter acquires the lock after the copy's lease. A copy has no effect on a held lock.
+        // A waiter acquires when the copy's lease ends. A copy has no effect on a held lock.
         let () = bed.admin.cmd(&["PEXPIRE", "job", "100"]).await;
         let guard = ends("a waiter behind a lease that runs out", lock.lock()).await.unwrap();
         assert_ne!(*guard.owner(), owner);
@@ -40,19 +40,19 @@ async fn late_copy_of_set_occupies_free_lock_for_its_lease() {
     .await;
 }
 
-/// The `SET` timed out, and was undone before its copy arrived. The second look finds the copy, one command timeout
-/// later.
+/// The `SET` timed out, and was undone before its copy arrived. The second look, one command timeout after the undo,
+/// finds the copy.
 #[tokio::test]
 async fn late_copy_of_undone_set_is_found_by_second_look() {
     plain(async |bed| {
         let proxy = bed.proxy();
-        // The late `SET` below must arrive before the second look, which follows the undo by one command timeout.
+        // The late `SET` below must arrive before the second look, which comes one command timeout after the undo.
         let slow = brisk(&proxy.url()).watchdog(secs(3600)).command_timeout(secs(15));
         let client = bed.connect(slow.retry_attempts(1_000)).await;
         let lock = client.plain("job");
         lock.lock().await.unwrap().unlock().await.unwrap();
         let wire = Wire::hear(&bed.server, ALL).await;
-        // Matched by name, because the command never reaches the server.
+        // The fault is matched by the lock's name, because the command never reaches the server.
         proxy.on_request(Matcher::command("SET").containing("job"), Action::CloseBefore);
         let error = lock.acquire(Acquire::new().wait(ms(0)).lease(secs(600))).await.unwrap_err();
         assert!(error.outcome_unknown(), "{error:?}");
@@ -67,7 +67,7 @@ async fn late_copy_of_undone_set_is_found_by_second_look() {
     .await;
 }
 
-/// A copy of a script finds its value gone, or arrives after its last moment.
+/// The copy of a script finds that its value is gone, or arrives after its last moment.
 #[tokio::test]
 async fn late_copies_of_scripts_do_not_change_newer_hold() {
     plain(async |bed| {
@@ -91,7 +91,7 @@ async fn late_copies_of_scripts_do_not_change_newer_hold() {
         let scripts: Vec<_> =
             calls.into_iter().filter(|call| call[0].to_ascii_uppercase().starts_with("EVAL")).collect();
         assert!(scripts.len() >= 6, "{scripts:?}");
-        // After the last moment of the acquire and of the force, which is one command timeout after they were sent.
+        // The last moment of the acquire and of the force has passed: one command timeout after they were sent.
         tokio::time::sleep(secs(21)).await;
         let guard = lock.acquire(own()).await.unwrap().unwrap();
         let before = value(bed, "job").await;
@@ -111,8 +111,8 @@ async fn late_copies_of_scripts_do_not_change_newer_hold() {
     .await;
 }
 
-/// A plain lock keeps no record of an `extend` to a shorter lease. So the guard's next `extend` waits until no copy can
-/// arrive.
+/// A plain lock keeps no record of an `extend` to a shorter lease. So the guard's next `extend` waits until no copy of
+/// the first can arrive.
 #[tokio::test]
 async fn late_copy_of_shorter_extend_does_not_cut_newer_lease() {
     plain(async |bed| {

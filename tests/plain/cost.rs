@@ -48,7 +48,7 @@ async fn try_lock_of_busy_lock_costs_one_set() {
     .await;
 }
 
-/// An owner that other tasks may use acquires by a script, which has a last moment.
+/// An owner that other tasks may use acquires by a script, because a script has a last moment.
 #[tokio::test]
 async fn acquire_by_owner_query_and_extend_cost_one_command_each() {
     plain(async |bed| {
@@ -76,8 +76,8 @@ async fn acquire_by_owner_query_and_extend_cost_one_command_each() {
     .await;
 }
 
-/// Behind a holder of this crate, a waiter sends a `SET`, a subscription, and one more attempt in case the lock was
-/// released in between. Then nothing is sent, for any number of waiters and any time.
+/// Behind a holder of this crate, a waiter sends a `SET`, a subscribe, and one more attempt in case the lock was
+/// released before the subscription. After that it sends nothing, however many waiters there are.
 #[tokio::test]
 async fn hundred_waiting_tasks_are_one_contender_and_one_subscription() {
     plain(async |bed| {
@@ -86,7 +86,7 @@ async fn hundred_waiting_tasks_are_one_contender_and_one_subscription() {
         sent(bed).await;
         let tasks: Vec<_> = (0..100).map(|_| bed::passer(waiting.plain("x"))).collect();
         becomes("waiting tasks", 100, async || waiting.stats().waiting).await;
-        // The waiter's own `SET`, its subscription, and the attempt after it.
+        // These are the waiter's own `SET`, its subscribe, and the attempt after it.
         let seen = async || {
             let stats = bed.admin.commandstats().await;
             ["set", "evalsha", "subscribe"].map(|name| stats.get(name).copied().unwrap_or_default())
@@ -98,7 +98,7 @@ async fn hundred_waiting_tasks_are_one_contender_and_one_subscription() {
             bed::ends("a waiter", task).await.unwrap();
         }
         let (scripts, _) = sent(bed).await;
-        // The lock is handed over up to 16 times before it returns to the server.
+        // The process hands the lock over up to 16 times before it returns the lock to the server.
         assert!((6..=60).contains(&scripts), "{scripts}");
     })
     .await;
@@ -141,7 +141,7 @@ async fn renewal_of_1050_locks_costs_11_commands() {
         }
         client.renew_now().await;
         renewal(bed, &client, &guards, 11).await;
-        // Holds with another form of value are renewed by a separate command.
+        // Holds whose value has another form are renewed by a separate command.
         guards.push(client.plain(&bed::kin("hex")).value(PlainValue::Hex).lock().await.unwrap());
         renewal(bed, &client, &guards, 12).await;
         for guard in guards {

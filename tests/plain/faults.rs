@@ -1,4 +1,4 @@
-//! Every command of a session is lost, repeated, delayed and cut off. Also faults of `SET`, which is no script.
+//! Every command of a session is lost, repeated, delayed and cut off. Also tests faults of `SET`, which is no script.
 
 use bed::fault::{assert_doubt, brisk};
 use bed::session::{PLAIN, in_every_way};
@@ -29,7 +29,7 @@ async fn set_has_the_command_timeout_and_is_sent_once() {
             ("reset", Action::SwallowReplyRst),
             ("close after", Action::CloseAfter),
         ] {
-            // Uses an open connection.
+            // This opens the connection.
             client.plain("warm").lock().await.unwrap().unlock().await.unwrap();
             idle(&client).await;
             let armed = proxy.on_request(set(name), action);

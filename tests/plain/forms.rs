@@ -1,4 +1,4 @@
-//! Keys and values in Redis: all forms of values, and prefixes.
+//! Keys and values in Redis: all forms of values, and key prefixes.
 
 use bed::{Bed, becomes, ends, enter, ms, secs};
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, NotHeld, Owner, PlainLock, PlainValue, Released};
@@ -7,7 +7,7 @@ use crate::rig::{plain, value};
 
 const FORMS: [PlainValue; 3] = [PlainValue::Owner, PlainValue::Hex, PlainValue::Base64];
 
-/// Asserts the owner in every query.
+/// Asserts that every query names this owner.
 async fn shows_its_owner(bed: &Bed, lock: &PlainLock, owner: &Owner) {
     assert_eq!(lock.state().await.unwrap().holders, [(owner.to_string(), 1)]);
     assert!(lock.is_held_by(owner).await.unwrap());
@@ -42,7 +42,7 @@ async fn value_is_unique_per_acquire_and_names_its_owner() {
             shows_its_owner(bed, &there, guard.owner()).await;
             assert_eq!(bed.admin.keys().await, ["job"]);
             guard.unlock().await.unwrap();
-            // Each acquire by an explicit owner has a new value.
+            // Each acquire by an explicit owner writes a new value.
             let me = client.owner();
             let mut seen = vec![first];
             for _ in 0..3 {
@@ -55,7 +55,7 @@ async fn value_is_unique_per_acquire_and_names_its_owner() {
                 guard.extend(secs(600)).await.unwrap();
                 let ttl = bed.admin.pttl("job").await;
                 assert!((30_001..=600_000).contains(&ttl), "{form:?}: {ttl}");
-                // The other client knows only the owner's text.
+                // The other client has the owner's text only.
                 let owner: Owner = guard.into_owner().to_string().parse().unwrap();
                 assert_eq!(there.release(&owner).await.unwrap(), Released::Free, "{form:?}");
                 assert!(matches!(there.release(&owner).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
@@ -69,7 +69,7 @@ async fn value_is_unique_per_acquire_and_names_its_owner() {
 #[tokio::test]
 async fn value_forms_exclude_each_other_and_wake_waiters() {
     plain(async |bed| {
-        // Waiters would poll only after an hour.
+        // The waiters' first poll would come after an hour.
         let clients = [bed.still_client().await, bed.still_client().await];
         for held in FORMS {
             for waits in FORMS {
@@ -87,7 +87,7 @@ async fn value_forms_exclude_each_other_and_wake_waiters() {
     .await;
 }
 
-/// Another client recognizes its own owner's hold in every form.
+/// Another client reads its own owner from the value, in every form.
 #[tokio::test]
 async fn owner_is_recognized_by_another_client_in_every_form() {
     plain(async |bed| {
@@ -149,7 +149,7 @@ async fn lock_prefix_replaces_client_prefix() {
         assert_eq!(lock.name(), "nightly");
         let guard = lock.lock().await.unwrap();
         assert_eq!(bed.admin.keys().await, ["job-lock:default:nightly"]);
-        // Other options, in any order, keep the key.
+        // The key does not depend on other options or on their order.
         let same = client.plain("nightly").value(PlainValue::Base64).prefix("job-lock:default:");
         assert!(same.try_lock().await.unwrap().is_none());
         let another = client.plain("nightly").lock().await.unwrap();
@@ -166,7 +166,7 @@ async fn lock_prefix_replaces_client_prefix() {
     .await;
 }
 
-/// One client may use one name both as a plain lock and as another lock. The key's type tells them apart.
+/// A client may use one name for a plain lock and for another lock. The type of the key tells them apart.
 #[tokio::test]
 async fn plain_lock_and_other_lock_of_one_name_exclude_each_other() {
     plain(async |bed| {

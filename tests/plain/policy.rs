@@ -30,7 +30,7 @@ async fn re_entry_is_refused_for_every_kind_of_acquire() {
             refused(me.scope(lock.acquire(how)).await);
         }
         refused(me.scope(async { lock.lock().await.map(Some) }).await);
-        // The client knows its own hold, so it sends nothing.
+        // The client knows its own hold, so it sends no command.
         assert_eq!(sent(bed).await, (0, 0));
         for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60))] {
             refused(there.acquire(how.owner(&same)).await);
@@ -99,7 +99,7 @@ async fn fencing_token_is_unsupported_except_on_fenced_locks() {
         several.unlock().await.unwrap();
         let guard = client.plain("job").lock().await.unwrap();
         assert!(matches!(guard.downgrade().await, Err(Error::Unsupported { .. })));
-        // The guard that could not be changed is dropped.
+        // The guard that could not be downgraded is dropped.
         bed::idle(&client).await;
     })
     .await;

@@ -51,7 +51,7 @@ impl Three {
         values
     }
 
-    /// Acquires these servers for another library's holder. Returns the number of servers acquired.
+    /// Acquires these servers for a holder of another library. Returns the number of servers that granted it.
     async fn takes(&self, at: &[usize], lease: Duration) -> usize {
         let mut votes = 0;
         for at in at {
@@ -111,7 +111,7 @@ async fn redlock_and_foreign_majority_exclude_each_other() {
             assert!(lock.release(&me).await.is_err());
             assert_eq!(three.releases().await, at.len());
         }
-        // A foreign minority does not prevent our lock, and keeps its servers.
+        // A foreign holder of a minority does not prevent our lock, and keeps its servers.
         assert_eq!(three.takes(&[1], secs(600)).await, 1);
         let guard = lock.lock().await.unwrap();
         assert!(guard.is_held());

@@ -1,4 +1,4 @@
-//! Helpers of the plain lock's tests: strangers (other libraries on the same keys), and counted commands.
+//! Helpers of the plain lock's tests: strangers (users of other libraries on the same keys), and counts of commands.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub async fn plain(body: impl AsyncFn(&Bed)) {
     bed::run(|client, name| client.lock(Flavour::Plain, name), body).await;
 }
 
-/// A user of another library, who sends the commands of Redlock's page.
+/// A user of another library, who sends the commands of the Redlock documentation.
 pub struct Stranger<'a> {
     pub admin: &'a Admin,
     pub value: &'a str,

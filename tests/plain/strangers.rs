@@ -55,7 +55,8 @@ async fn holder_and_stranger_exclude_and_cannot_release_each_other() {
     .await;
 }
 
-/// Clients of this crate and strangers take turns. Our release wakes a waiter. Behind a stranger, the waiter polls.
+/// Clients of this crate and strangers take turns. Our release wakes our waiter by a message. Behind a stranger, our
+/// waiter polls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counter_of_our_clients_and_strangers_is_exact() {
     plain(async |bed| {

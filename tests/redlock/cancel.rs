@@ -10,8 +10,8 @@ use bed::dropped::at_each_await;
 use bed::harm::cut;
 use bed::{apart, becomes, ends, ms};
 
-/// Drops `count` acquires. If one succeeds before its drop, its guard is released or dropped. The last acquire is not
-/// dropped.
+/// Drops `count` acquires. If an acquire succeeds before its drop, its guard is released or dropped. The last acquire
+/// is not dropped.
 async fn drops(lock: RedLock, client: Client, seed: u64, count: u64) {
     let mut numbers = Numbers::new(seed);
     let mut dropped = 0;
@@ -62,7 +62,7 @@ async fn acquires_dropped_at_random_points_leave_no_votes() {
     .await;
 }
 
-/// Like [`patient`], with subscriptions that end soon after the last waiter.
+/// Like [`patient`], but subscriptions end soon after their last waiter.
 fn forgetful(url: &str) -> distlock::Builder {
     patient(url).subscription_linger(ms(20))
 }
@@ -87,14 +87,14 @@ async fn all_keys(five: &Five) -> Vec<Vec<String>> {
     keys
 }
 
-/// Drops an acquire at its first await, at its second, and so on, and does the same with the release. The lock is free,
-/// or another user holds it on one server or on most servers.
+/// Drops an acquire at its first await, then one at its second, and so on. Does the same with releases. The lock is
+/// free, or another user holds it on one server or on most servers.
 #[tokio::test]
 async fn acquire_or_release_dropped_at_each_await_leaves_no_votes() {
     everywhere(async |five| {
         let (user, other) = (five.warm(Path::Direct, forgetful).await, five.warm(Path::Direct, forgetful).await);
         let flavours = [Flavour::Reentrant, Flavour::Fair, Flavour::Write];
-        // In clusters, each name is on another primary.
+        // In a cluster, each name is on another primary.
         for (flavour, name) in flavours.into_iter().zip(apart("each")) {
             let lock = user.over(flavour, &name);
             for taken in [0, 1, lock.quorum()] {

@@ -27,7 +27,7 @@ async fn forward_clock_step_loses_the_lock_only_on_a_majority() {
         let second = other.red("x").try_lock().await;
         assert!(!matches!(second, Ok(Some(_))), "two holders: {second:?}");
         other.idle().await;
-        // With the third server another user gets a majority. The first holder does not know yet.
+        // With the third server, another user gets a majority. The first holder has not noticed yet.
         clocks[1].shift(3_600_000);
         let second = ends("three of five have forgotten it", other.red("x").lock()).await.unwrap();
         assert!(second.is_held());
@@ -40,7 +40,8 @@ async fn forward_clock_step_loses_the_lock_only_on_a_majority() {
     .await;
 }
 
-/// A step back prolongs leases. A live holder renews and releases as usual. A dead holder excludes others for longer.
+/// A step back prolongs leases. A live holder renews and releases as usual. A dead holder excludes other users for
+/// longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn backward_clock_step_keeps_lock_of_dead_holder_longer() {
     let Some((five, clocks)) = shifted() else { return };

@@ -8,7 +8,7 @@ use distlock::{DistLock, Flavour, RedLock};
 use crate::rig::{Path, User, five, patient};
 use bed::{Counter, PATIENCE, ends, ms};
 
-/// The lock with its servers rotated by `by`, and reversed if `by` is odd.
+/// The lock with its list of servers rotated by `by`, and reversed if `by` is odd.
 fn turned(user: &User, by: usize) -> RedLock {
     let mut locks: Vec<Arc<dyn DistLock>> =
         user.clients.iter().map(|client| client.lock(Flavour::Reentrant, "x")).collect();

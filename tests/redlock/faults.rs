@@ -11,7 +11,7 @@ use crate::rig::{Path, User, five, long, patient};
 use bed::harm::{ACTIONS, TIMEOUT, in_every_way};
 use bed::{PATIENCE, becomes};
 
-/// The server at which waiters queue.
+/// The server at which waiters subscribe.
 const FIRST: usize = 0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use crate::rig::{Away, Five, Path, by_all, endless, five, long, patient, run};
 use bed::{Counter, ends, eventually, ms, secs};
 
 /// Two servers are unreachable from the start, or from a moment during the hold. No acquire, renewal or release waits
-/// for them. No other user acquires, and nothing is left on the two servers after their return.
+/// for them. No other user acquires. Nothing is left on the two servers after their return.
 async fn two_of_five_unreachable_servers_fail_no_acquire(way: Away) {
     five(async |five| {
         let user = five.warm(Path::Proxied, endless).await;
@@ -31,7 +31,7 @@ async fn two_of_five_unreachable_servers_fail_no_acquire(way: Away) {
         change([0, 4], false);
         five.clean().await;
         user.reaches_all().await;
-        // A hold on all servers, because a hold on exactly a majority could not lose a server. Another name, because
+        // The hold is on all servers, because a hold on only three could not lose one. It has another name, because
         // late votes may still arrive for `x`.
         let guard = by_all(&user.red("y"), Acquire::new()).await;
         change([1, 3], true);
@@ -39,7 +39,7 @@ async fn two_of_five_unreachable_servers_fail_no_acquire(way: Away) {
             assert_eq!(ends("a renewal", user.clients[at].renew_now()).await.renewed, 1);
         }
         assert!(guard.is_held(), "{guard:?}");
-        // If servers are cut off from the first user only, the second user still sees all of them.
+        // If only the first user is cut off from these servers, the second user reaches all of them.
         let second = ends("an attempt of another", other.red("y").try_lock()).await;
         assert!(second.as_ref().is_ok_and(Option::is_none), "{second:?} beside {guard:?}");
         let released = ends("a release at three of five servers", guard.unlock()).await;
@@ -58,8 +58,8 @@ bed::cases!(on two threads, two_of_five_unreachable_servers_fail_no_acquire:
     cut_off = Away::Cut,
 );
 
-/// Two of five servers at a time fail and return, while three users work. A server that is killed has an AOF
-/// (`appendfsync always`), so it keeps its grants.
+/// Two of five servers at a time fail and return, while three users work. A killed server has an AOF (`appendfsync
+/// always`), so it keeps its grants.
 async fn sections_are_exclusive_while_servers_come_and_go((ways, rounds): (&'static [Away], u64)) {
     let has_file = ways.contains(&Away::Killed);
     let make = || {
@@ -77,13 +77,13 @@ async fn sections_are_exclusive_while_servers_come_and_go((ways, rounds): (&'sta
                 while !stop.load(Ordering::SeqCst) {
                     let guard = match lock.lock().await {
                         Ok(guard) => guard,
-                        // Two servers have just failed, and the previous two are not reconnected yet.
+                        // Two servers have just failed, and the clients have not reconnected to the previous two.
                         Err(error @ Error::NoQuorum { .. }) if error.is_retryable() => continue,
                         Err(error) => panic!("an acquire failed: {error:?}"),
                     };
                     counter.bump(ms(2)).await;
-                    // A hold on exactly a majority that has lost a server cannot be confirmed. The client still
-                    // releases the hold.
+                    // A hold on only three servers that has lost one cannot be confirmed. The client releases it
+                    // nevertheless.
                     let released = guard.unlock().await;
                     assert!(matches!(released, Ok(_) | Err(Error::ReleasePending { .. })), "{released:?}");
                     done += 1;
@@ -132,7 +132,7 @@ async fn acquire_with_one_held_and_two_frozen_servers_returns_no_quorum() {
         for wait in [Duration::ZERO, secs(3)] {
             let outcome = ends("the acquire", lock.acquire(Acquire::new().wait(wait))).await;
             assert!(matches!(outcome, Err(Error::NoQuorum { .. })), "wait of {wait:?}: {outcome:?}");
-            // The next acquire must not meet votes of this acquire. At the frozen servers the undo continues.
+            // The next acquire must not meet votes of this acquire. At the frozen servers, the undo is still in flight.
             for client in &user.clients[..3] {
                 bed::idle(client).await;
             }

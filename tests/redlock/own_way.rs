@@ -1,4 +1,4 @@
-//! An owner that must not re-enter acquires again. The owner gets the error only if it holds a whole RedLock.
+//! A `not_reentrant` acquire gets the error only if its owner holds a whole RedLock.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use distlock::{Acquire, DistLock as _, Error, Flavour, RedLock};
 use crate::rig::{Path, five, long, patient};
 use bed::{PATIENCE, ends, in_vain, ms, secs};
 
-/// The owner holds all servers that answer, which are a majority. It would wait for itself, whatever the other servers
-/// reply.
+/// The owner holds all servers that answer, and these are a majority. The acquire would wait for its own owner,
+/// whatever the other servers reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn owner_of_the_majority_gets_would_deadlock_despite_refusing_servers() {
     five(async |five| {
@@ -24,7 +24,7 @@ async fn owner_of_the_majority_gets_would_deadlock_despite_refusing_servers() {
             }
             let me = user.clients[0].owner();
             let guard = user.over(held, "x").acquire(long().owner(&me)).await.unwrap().unwrap();
-            // The votes after the majority have arrived, too.
+            // The votes that follow the majority have arrived here.
             user.quiet().await;
             let lock = user.over(asked, "x");
             for turn in 0..20 {
@@ -79,8 +79,8 @@ async fn owner_of_half_the_votes_does_not_get_would_deadlock() {
     .await;
 }
 
-/// A wait at one server is aborted because the lock is free at the other servers, but may just have been granted. The
-/// grant is released, so the acquire does not meet its own hold in a lock without re-entry.
+/// A wait at one server is aborted because the lock is free at the other servers. The aborted wait may just have been
+/// granted the lock. This grant is released, so the acquire does not meet its own hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn competing_acquires_do_not_fail_on_their_own_votes() {
     five(async |five| {

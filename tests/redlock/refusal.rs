@@ -1,5 +1,5 @@
-//! Servers that are out of memory answer reads and refuse writes. There an attempt finds the lock busy, and a wait is
-//! refused.
+//! Servers that are out of memory answer reads and refuse writes. If the lock is held there, an attempt finds it busy,
+//! and a wait is refused.
 
 use distlock::{DistLock as _, Error, Flavour};
 

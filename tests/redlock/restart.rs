@@ -6,8 +6,8 @@ use distlock_support::RedisServer;
 use crate::rig::{Away, Five, Path, User, endless, five, long, patient, run};
 use bed::{becomes, ends};
 
-/// Returns a holder of servers 0 to 2. Another user held servers 3 and 4 during the acquire. Both are free now, and do
-/// not join the hold later.
+/// Returns a holder of servers 0 to 2. Another user held servers 3 and 4 during the acquire. These two are free now,
+/// and do not join the hold later.
 async fn of_three(five: &Five, user: &User, other: &User) -> Guard {
     let mut theirs = Vec::new();
     for client in &other.clients[3..] {
@@ -26,7 +26,7 @@ async fn of_three(five: &Five, user: &User, other: &User) -> Guard {
     guard
 }
 
-/// Documented: the one server that both majorities share restarts without its data during a lease. Another user
+/// A documented limit: the one server that both majorities share restarts without its data during a lease. Another user
 /// acquires, and the first holder learns of the loss at its reconnect or next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_holder_reports_loss_after_shared_server_restarts_empty() {
@@ -49,7 +49,7 @@ async fn first_holder_reports_loss_after_shared_server_restarts_empty() {
 }
 
 /// A majority of the servers restarts empty. A hold with an explicit lease is not renewed, but its guard learns of the
-/// loss too.
+/// loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guard_with_an_explicit_lease_learns_that_a_majority_restarted_empty() {
     five(async |five| {
@@ -99,7 +99,7 @@ async fn late_grant_joins_the_guard_or_is_released(way: Away) {
         assert_eq!(guard.members().len(), 3);
         five.back(4, way);
         becomes("servers that granted it", 4, async || guard.members().len()).await;
-        // With the late vote, the hold survives the loss of one of the first three servers.
+        // Because of the late vote, the hold survives the loss of one of the first three servers.
         assert_eq!(five.admin(0).await.cmd::<u64>(&["DEL", "x"]).await, 1);
         user.clients[0].renew_now().await;
         assert!(guard.is_held() && five.admin(4).await.exists("x").await);

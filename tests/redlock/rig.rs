@@ -27,7 +27,7 @@ pub enum Path {
 /// Independent servers, or clusters of them.
 pub struct Five {
     pub servers: Vec<Place>,
-    /// One for each server. Empty if some servers are clusters.
+    /// A proxy for each server. Empty if some servers are clusters.
     pub proxies: Vec<Proxy>,
     clients: Mutex<Vec<Client>>,
 }
@@ -44,7 +44,7 @@ impl User {
         self.over(Flavour::Reentrant, name)
     }
 
-    /// Like [`red`](Self::red), over another flavour. A slow server does not count as unreachable.
+    /// Like [`red`](Self::red), with this flavour at each server. A slow server does not count as unreachable.
     pub fn over(&self, flavour: Flavour, name: &str) -> RedLock {
         RedLock::over(self.clients.clone(), flavour, name).node_timeout(PATIENCE)
     }
@@ -80,7 +80,7 @@ pub fn patient(url: &str) -> Builder {
     bed::builder(url).watchdog(secs(600)).retry_delay((ms(10), ms(100))).subscription_linger(ms(200))
 }
 
-/// Clients whose command timeout is longer than any wait of a test. So a call that ends in time has not waited for an
+/// Clients whose command timeout is longer than any wait of a test. If a call ends in time, it has not waited for an
 /// unreachable server.
 pub fn endless(url: &str) -> Builder {
     patient(url).watchdog(secs(3600)).command_timeout(secs(1000))

@@ -9,7 +9,7 @@ use distlock_support::proxy::Mode;
 use crate::rig::{Away, Path, User, by_all, five, long, patient};
 use bed::{PATIENCE, becomes, ends, eventually, ms, secs};
 
-/// Each release removes one hold. The owner has another name on each server, so no server counts twice.
+/// Each release removes one hold. The owner has another text at each server, so no server counts a hold twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn re_entry_is_counted_on_every_server() {
     five(async |five| {
@@ -68,7 +68,7 @@ async fn queries_return_what_the_majority_reports() {
         assert!(seen.force_unlock().await.unwrap());
         becomes("servers that have it", Vec::new(), async || five.having("x").await).await;
         assert!(matches!(guard.unlock().await, Err(Error::Lost { .. } | Error::NotHeld { .. })));
-        // A vote on a minority is a leftover and does not count as a holder.
+        // A vote on a minority of the servers is a leftover, and does not count as a holder.
         let one = other.clients[3].reentrant("x").acquire(long()).await.unwrap().expect("free there");
         assert!(!seen.is_locked().await.unwrap());
         one.unlock().await.unwrap();
@@ -108,7 +108,7 @@ async fn lease_is_set_as_requested_on_every_reachable_server() {
     .await;
 }
 
-/// One holder, or several readers. The guard has no token, but its members have tokens. Nothing is left.
+/// There is one holder, or several readers. The guard has no token, but its members have tokens. Nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redlock_over_every_flavour_excludes_rivals_except_readers() {
     five(async |five| {
@@ -168,7 +168,7 @@ async fn invalid_servers_names_and_leases_are_refused() {
         for lease in [Duration::ZERO, Duration::from_micros(999), Duration::MAX] {
             config(RedLock::new(clients.clone(), "x").acquire(Acquire::new().lease(lease)).await);
         }
-        // A majority is one of one, and two of two.
+        // The majority of one server is one, and that of two servers is two.
         for some in [&clients[..1], &clients[..2]] {
             let lock = RedLock::new(some.to_vec(), "x").node_timeout(PATIENCE);
             assert_eq!(lock.quorum(), some.len());
@@ -178,8 +178,8 @@ async fn invalid_servers_names_and_leases_are_refused() {
     .await;
 }
 
-/// Some servers have a key of another type or a client that was shut down. Two such servers are tolerated. With three,
-/// the error has the reason.
+/// Some servers have a key of another type, or their client was shut down. Two such servers are tolerated. With three
+/// of them, the error has the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusing_servers_are_tolerated_up_to_a_minority() {
     five(async |five| {

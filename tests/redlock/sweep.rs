@@ -25,7 +25,7 @@ enum State {
 
 use State::{Denied, ReadOnly, Refusing, Taken, Up};
 
-/// The order of each server's clients.
+/// The states, in the order of each server's clients.
 const STATES: [State; 5] = [Up, Taken, Refusing, ReadOnly, Denied];
 
 const COMBINATIONS: usize = 40;
@@ -103,7 +103,7 @@ impl Ways {
             }
             Err(error) => panic!("{states:?}: {error:?}"),
         }
-        // Our votes are left on no server.
+        // No server has a vote of this acquire.
         let others: Vec<_> = (0..5).filter(|at| states[*at] == Taken).collect();
         becomes(&format!("servers that have it with {states:?}"), others, async || five.having(name).await).await;
         for guard in theirs {
@@ -121,7 +121,7 @@ async fn redlock_is_granted_exactly_if_a_majority_can_grant_it() {
         let ways = Ways::connect(five, &replica).await;
         let mut numbers = Numbers::new(2026);
         for round in 0..COMBINATIONS {
-            // Every other round has at least two servers up, so that the majority is often in question.
+            // Every other round has at least two servers up, so that the majority is often close.
             let edge = if round % 2 == 0 { 2 } else { 0 };
             let mut states: Vec<_> =
                 (0..5).map(|at| if at < edge { Up } else { STATES[numbers.below(5) as usize] }).collect();
@@ -130,7 +130,7 @@ async fn redlock_is_granted_exactly_if_a_majority_can_grant_it() {
             }
             ways.round(five, &format!("sweep:{round}"), &states).await;
         }
-        // No server will ever listen there, so the shutdown need not wait for clean-ups.
+        // No server ever listens at these ports, so the shutdown need not wait for clean-ups.
         for clients in &ways.clients {
             let closed = clients[2].shutdown(ms(50)).await;
             assert!(matches!(closed, Ok(()) | Err(Error::Timeout { .. })), "{closed:?}");

@@ -39,8 +39,8 @@ async fn lost_redlock_releases_its_remaining_votes() {
     .await;
 }
 
-/// A writer waits behind a reader, and a reader behind a writer. The waiter queries both halves instead of trying to
-/// acquire in vain.
+/// A writer waits behind a reader, and a reader waits behind a writer. The waiter queries both halves, and makes no
+/// attempts that cannot succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_behind_the_other_half_queries_instead_of_attempting() {
     five(async |five| {
@@ -48,7 +48,8 @@ async fn waiter_behind_the_other_half_queries_instead_of_attempting() {
         for (held, wanted) in [(Flavour::Read, Flavour::Write), (Flavour::Write, Flavour::Read)] {
             let guard = by_all(&holder.over(held, "x"), Acquire::new().lease(bed::secs(3600))).await;
             let waiting = waiter(user.over(wanted, "x"));
-            // Attempts and their releases use HMGET. Queries do not. After the first attempts, the waiter only queries.
+            // Attempts and their releases use HMGET, and queries do not. After its first attempts, the waiter only
+            // queries.
             eventually("ten looks in a row without an attempt", async || {
                 let before = five.calls("hmget").await;
                 let looks = five.calls("evalsha").await;
@@ -103,7 +104,7 @@ async fn nested_locks_that_share_a_server_are_refused() {
             let refused = RedLock::of("x", vec![one, other]).try_lock().await;
             assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
         }
-        // If each member uses one server, any lock can be a member.
+        // If each member uses one server, locks of any kind can be members.
         let locks = vec![multi(0), part("x", &[1, 2, 3]), Arc::new(user.clients[4].reentrant("x"))];
         let guard = RedLock::of("x", locks).node_timeout(PATIENCE).lock().await.unwrap();
         eventually("all have granted it", async || guard.members().len() >= 6).await;
@@ -112,7 +113,8 @@ async fn nested_locks_that_share_a_server_are_refused() {
     .await;
 }
 
-/// The shared owner comes from the first user's guard, or was passed to both acquires. Either user releases first.
+/// Both users acquire under one owner, which comes from the first user's guard or was passed to both acquires. Either
+/// user releases first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_users_hold_a_redlock_as_one_owner() {
     five(async |five| {

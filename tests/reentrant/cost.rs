@@ -16,7 +16,7 @@ async fn lock_and_release_of_free_lock_cost_two_commands() {
     reentrant(async |bed| {
         let (client, lock) = begin(bed).await;
         turns(bed, &client, &lock).await;
-        // The trait object costs the same.
+        // A call through the trait object costs the same.
         turns(bed, &client, &lock as &dyn DistLock).await;
     })
     .await;
@@ -65,8 +65,8 @@ async fn re_entry_release_query_and_extend_cost_one_command_each() {
     .await;
 }
 
-/// Behind another process's hold, a hundred tasks cost as much as one task: an attempt, a subscription, and a second
-/// attempt in case the lock was released in between.
+/// Behind another process's hold, a hundred tasks cost as much as one task: an attempt, a subscribe, and a second
+/// attempt in case the lock was released before the subscription.
 #[tokio::test]
 async fn hundred_waiting_tasks_are_one_contender_and_one_subscription() {
     reentrant(async |bed| {
@@ -85,8 +85,8 @@ async fn hundred_waiting_tasks_are_one_contender_and_one_subscription() {
             bed::ends("a waiter", task).await.unwrap();
         }
         let served = sent(bed).await;
-        // A lock is handed over up to 16 times before it returns to the server. So 100 tasks need at least 6 series
-        // with an acquire and a release each. A few more attempts may fail.
+        // The process hands a lock over up to 16 times before it returns the lock to the server. So 100 tasks need at
+        // least 6 series of hand-overs, with an acquire and a release each. A few more attempts may fail.
         let commands = served.get("evalsha").copied().unwrap_or_default();
         assert!((12..=60).contains(&commands), "{served:?}");
         assert_eq!(served.get("subscribe"), None, "{served:?}");
@@ -147,7 +147,7 @@ async fn ten_thousand_acquires_make_no_new_connection() {
             })
             .collect();
         for task in tasks {
-            // No time limit here: the bed's limit ends the test.
+            // The bed's limit ends a test that hangs here.
             task.await.unwrap();
         }
         assert_eq!(connections().await, before);
@@ -157,7 +157,7 @@ async fn ten_thousand_acquires_make_no_new_connection() {
     .await;
 }
 
-/// Tests the counter itself: a client's `GET` counts, while a `GET` inside a script and the admin's commands do not.
+/// Tests the counter of commands. A client's `GET` counts, but a `GET` inside a script and the admin's commands do not.
 #[tokio::test]
 async fn client_commands_are_counted_but_commands_inside_scripts_are_not() {
     at_one(

@@ -1,4 +1,4 @@
-//! The reentrant lock by itself. `tests/faults` uses it, too, for all kinds of faults.
+//! The reentrant lock by itself. `tests/faults` also uses it, for all kinds of faults.
 
 mod cancel;
 mod cost;

@@ -9,7 +9,7 @@ use distlock::{Acquire, Client, DistLock, Error, Guard, NotHeld, Owner, Released
 use distlock_support::{Numbers, TtlSampler};
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
-/// Long, so that a slow machine does not notably change the remaining time.
+/// So long that a slow machine does not notably change the remaining time.
 const WATCHDOG: Duration = secs(300);
 
 async fn client(bed: &Bed) -> Client {
@@ -18,7 +18,7 @@ async fn client(bed: &Bed) -> Client {
 
 /// Asserts that the server has exactly one hash with one field, and this lease.
 async fn expect(bed: &Bed, owner: &Owner, count: u64, lease: Duration) {
-    // No other key, such as a latch or a queue.
+    // There is no other key, such as a latch or a queue.
     assert_eq!(bed.admin.keys().await, ["job"]);
     let fields: BTreeMap<_, _> = [(owner.to_string(), count.to_string())].into();
     assert_eq!(bed.admin.hgetall("job").await, fields);
@@ -108,7 +108,7 @@ async fn owner_fields_are_unique_and_distinct_from_java_owners() {
                 let (field, count) = fields.first_key_value().unwrap();
                 let (id, number) = field.rsplit_once(':').unwrap();
                 assert_eq!((id, count.as_str()), (client.id(), "1"));
-                // A uuid of version 8, in lower case. Redisson's uuids have version 4.
+                // The UUID has version 8 and is in lower case. Redisson's UUIDs have version 4.
                 assert_eq!((id.len(), id.as_bytes()[14], id.to_lowercase().as_str()), (36, b'8', id));
                 assert!(i64::try_from(number.parse::<u64>().unwrap()).is_ok(), "a Java long");
                 assert!(seen.insert(field.clone()), "{field} comes a second time");
@@ -122,11 +122,12 @@ async fn owner_fields_are_unique_and_distinct_from_java_owners() {
     .await;
 }
 
-/// The leases of one owner's two holds, and the key's lease after each step, in seconds. None: the watchdog.
+/// The leases of one owner's two holds, and the key's lease after each step, in seconds. `None`: the watchdog's lease.
 struct Case {
     outer: Option<u64>,
     inner: Option<u64>,
-    /// `both`: both holds. `outer_left`: after the inner release. `inner_left`: after the outer release.
+    /// `both`: with both holds. `outer_left`: after the inner hold's release. `inner_left`: after the outer hold's
+    /// release.
     both: u64,
     outer_left: u64,
     inner_left: u64,
@@ -171,7 +172,7 @@ async fn remaining_hold_keeps_lease_of_its_own_acquire() {
     .await;
 }
 
-/// In Redisson the inner release ends the renewal of the outer hold.
+/// In Redisson, the release of the inner hold ends the renewal of the outer hold.
 #[tokio::test]
 async fn watched_hold_outlives_leased_holds_inside_it() {
     reentrant(async |bed| {
@@ -205,7 +206,7 @@ async fn explicit_lease_is_never_renewed() {
         assert_eq!(client.renew_now().await.renewed, 0);
         guard.unlock().await.unwrap();
 
-        // The owner acquires again after its lease has expired. Its count starts at one.
+        // The owner acquires again after its lease has expired. Its count starts at one again.
         let me = client.owner();
         let lapsed = enter(&client, Acquire::new().owner(&me).lease(secs(600))).await;
         bed.admin.cmd::<()>(&["PEXPIRE", "job", "1"]).await;
@@ -232,7 +233,7 @@ async fn hold_of_java_owner_excludes_and_is_counted() {
         assert!(lock.try_lock().await.unwrap().is_none());
         assert_eq!(lock.hold_count(&java).await.unwrap(), 3);
         assert_eq!(bed.admin.hgetall("job").await.values().collect::<Vec<_>>(), ["3"]);
-        // A release under the Java thread's owner removes one of its holds.
+        // A release as the Java thread's owner removes one hold of this owner.
         assert_eq!(lock.release(&java).await.unwrap(), Released::StillHeld(2));
         bed.admin.cmd::<()>(&["PEXPIRE", "job", "100"]).await;
         let guard = lock.lock().await.unwrap();
@@ -278,7 +279,7 @@ async fn keys_always_have_a_ttl() {
         }
         tasks.join_all().await;
         assert_eq!(sampler.stop().await, []);
-        // Holds without a guard expire with their leases.
+        // Holds without a guard end with their leases.
         becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;
     })
     .await;

@@ -15,13 +15,13 @@ fn half(lock: &RwLock, numbers: &mut Numbers) -> Arc<dyn DistLock> {
     if numbers.below(2) == 0 { Arc::new(lock.read()) } else { Arc::new(lock.write()) }
 }
 
-/// The guard of a short wait; None if the wait ran out.
+/// The guard of a short wait. `None` if the wait ended without the lock.
 fn got_or_in_vain(what: &str, outcome: Result<Option<Guard>>) -> Option<Guard> {
     assert!(matches!(outcome, Ok(Some(_))) || in_vain(&outcome), "{what}: {outcome:?}");
     outcome.ok().flatten()
 }
 
-/// Acquires the write half, and drops the downgrade somewhere.
+/// Acquires the write half, and drops the downgrade at a random point.
 async fn downgrade_and_drop(lock: &RwLock, numbers: &mut Numbers) {
     let lease = (numbers.below(2) == 0).then_some(secs(3600));
     let how = Acquire::new().wait(ms(20));
@@ -118,8 +118,8 @@ bed::cases!(on two threads, dropped_readers_and_writers_leave_nothing_behind:
     where_writers_are_preferred = Prefer::Writers,
 );
 
-/// Many local waiters for both halves of one name are dropped anywhere in the queue while the lock passes between them.
-/// The last wait of each task is not dropped. No task is stuck, and no reader yields to a dropped writer.
+/// Many local waiters for both halves of one name are dropped, wherever they are in the queue, while the lock passes
+/// between them. The last wait of each task is not dropped. No task hangs, and no reader yields to a dropped writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_dropped_in_queue_do_not_block_others() {
     rw(async |bed| {

@@ -124,7 +124,7 @@ async fn try_lock_of_busy_half_costs_one_command() {
     .await;
 }
 
-/// One owner uses both halves in every way.
+/// One owner uses both halves, in every order.
 #[tokio::test]
 async fn re_entry_release_query_extend_and_refusal_cost_one_command_each() {
     rw(async |bed| {
@@ -184,8 +184,8 @@ async fn downgrade_costs_two_commands() {
     .await;
 }
 
-/// A wait that runs out costs the subscription and three attempts: at the start, once the subscription is confirmed,
-/// and 100 ms before the end. A preferred writer also removes its mark.
+/// A wait that ends without the lock costs a subscribe and three attempts: at the start, after the subscription, and
+/// 100 ms before the end. A preferred writer also removes its mark (its entry among the waiting writers).
 #[tokio::test]
 async fn preferred_writer_sends_one_more_command_when_giving_up() {
     rw(async |bed| {
@@ -207,7 +207,8 @@ async fn preferred_writer_sends_one_more_command_when_giving_up() {
                 bed::idle(&client).await;
                 assert!(!bed.admin.exists(&marks("x")).await, "{prefer:?}: a mark is left");
                 let sent = sent(bed).await;
-                // If the machine pauses at the end, there is no time for the last attempt.
+                // If the machine is suspended at the end of the wait, there is no time for the last attempt, and the
+                // test tries again.
                 (in_time && sent.get("evalsha") >= Some(&scripts)).then_some(sent)
             })
             .await;
@@ -219,7 +220,7 @@ async fn preferred_writer_sends_one_more_command_when_giving_up() {
 }
 
 /// Behind another process's writer, a thousand readers cost as much as one. After the writer's release, the first
-/// reader's acquire triggers the attempts of all others, which share commands.
+/// reader acquires. Then all others attempt, and their calls share commands.
 #[tokio::test]
 async fn thousand_waiting_readers_are_one_contender_and_granted_together() {
     rw(async |bed| {
@@ -239,7 +240,7 @@ async fn thousand_waiting_readers_are_one_contender_and_granted_together() {
         let guards = ends("all readers are in", readers).await.unwrap();
         let commands = scripts(bed).await;
         println!("in by {commands} commands");
-        // The writer's release, the first reader, and all others together.
+        // The commands are the writer's release, the first reader's acquire, and those of all other readers.
         assert!(few(READERS - 1).contains(&(commands - 2)), "{commands}");
         assert_eq!(sent(bed).await.get("subscribe"), None);
         each_by_itself(bed, READERS).await;
@@ -268,7 +269,7 @@ async fn thousand_readers_join_live_read_hold_in_few_commands() {
     .await;
 }
 
-/// Readers of one name and of many names, and writers: one command renews a hundred holds of either half.
+/// Readers of one name, readers of many names, and writers. One command renews a hundred holds of either half.
 #[tokio::test]
 async fn renewal_of_both_halves_costs_one_command_per_hundred_holds() {
     rw(async |bed| {
@@ -290,7 +291,7 @@ async fn renewal_of_both_halves_costs_one_command_per_hundred_holds() {
     .await;
 }
 
-/// A reader that is held back retries after `hold_back`, and earlier only after a message.
+/// A reader that is held back attempts again after `hold_back`. It attempts earlier only after a message.
 #[tokio::test]
 async fn held_back_reader_sends_bounded_number_of_commands() {
     rw(async |bed| {
@@ -302,8 +303,8 @@ async fn held_back_reader_sends_bounded_number_of_commands() {
             waits(bed, &writing, "x", 1).await;
             bed.admin.reset_stats().await;
             ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
-            // Two refused attempts, one successful attempt, and the release. A slow machine may use up `hold_back` in
-            // fewer attempts. The writer may also try meanwhile.
+            // The reader makes two refused attempts, one successful attempt, and the release. On a slow machine,
+            // `hold_back` may end after fewer attempts. The writer may also attempt.
             let stats = sent(bed).await;
             let scripts = stats.get("evalsha").copied().unwrap_or(0);
             assert!(scripts <= 6, "held back for {hold_back:?}: {stats:?}");

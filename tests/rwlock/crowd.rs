@@ -9,7 +9,8 @@ use crate::rig::{channel, cover};
 
 pub const NAME: &str = "x";
 
-/// A reader: its owner, and the remaining ms of each of its covers. A cover with 0 ms does not exist.
+/// A reader: its owner, and the remaining ms of each of its covers. A cover is a key that lives as long as one read
+/// hold. A cover with 0 ms does not exist.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub owner: String,
@@ -29,7 +30,7 @@ impl Reader {
         is_ours(&self.owner)
     }
 
-    /// Remaining ms of its longest cover. 0: the reader is dead.
+    /// Remaining ms of the reader's longest cover. 0: the reader is dead.
     pub fn lasts(&self) -> i64 {
         self.covers.iter().copied().max().unwrap_or(0)
     }
@@ -42,7 +43,7 @@ pub fn is_ours(owner: &str) -> bool {
 
 #[derive(Debug)]
 pub struct Seen {
-    /// The time of the reading, in ms of the server's clock.
+    /// The time at which the state was read, in ms of the server's clock.
     pub at: i64,
     /// Remaining ms of the hash. −2: there is no hash.
     pub left: i64,
@@ -168,8 +169,8 @@ impl<'a> Crowd<'a> {
         self.run("many", &keys, &args).await
     }
 
-    /// Tries to acquire the write half. Returns nil, or the ms for which the lock is busy. `mark`: the lifetime of the
-    /// mark to set, in ms; 0 = none.
+    /// Tries to acquire the write half. Returns nil, or the ms for which the lock is busy. `mark`: the lifetime in ms
+    /// of the mark (entry of a waiting writer) that the attempt sets; 0 = none.
     pub async fn write(&self, owner: &str, mark: i64) -> Value {
         let (first, marks, mark) = (cover(NAME, owner, 1), marks(), mark.to_string());
         match self.run("write", &[NAME, &first, &marks], &[owner, "60000", "", "", "0", "0", &tag(), &mark]).await {
@@ -186,8 +187,8 @@ impl<'a> Crowd<'a> {
         self.run("leave", &[NAME, &first, &marks], &args).await
     }
 
-    /// Renews these readers. A negative `lease` sets each reader's lease, even to a shorter one, by a command with this
-    /// number.
+    /// Renews these readers. A negative `lease` sets each reader's lease, even if it becomes shorter, by a command with
+    /// this number.
     pub async fn renew(&self, owners: &[&str], lease: i64, number: u64) -> Value {
         let holds = if lease < 0 { format!(",-~{number}") } else { String::new() };
         let (mut keys, tag, lease) = (Vec::new(), tag(), lease.to_string());

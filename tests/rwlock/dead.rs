@@ -22,8 +22,9 @@ async fn covers_of(bed: &Bed, client: &str) -> Vec<String> {
 }
 
 /// A process is killed with one reader, or with 20 readers of three holds each
-/// (`testMultiInstanceZombieReadLockPerformance`), next to live readers. No client renews its covers. After the covers
-/// have expired, the last live reader's release admits the writer.
+/// (`testMultiInstanceZombieReadLockPerformance`). Live readers exist too. No client renews the covers (keys that live
+/// as long as one read hold) of the dead readers. When these have expired, the last live reader's release admits the
+/// writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_reader_stops_excluding_writers_when_its_lease_ends() {
     rw(async |bed| {
@@ -69,7 +70,7 @@ async fn killed_reader_stops_excluding_writers_when_its_lease_ends() {
             assert!(!writer.is_finished());
             let readers = readers(bed, name).await;
             assert!(readers.contains(&text(last.owner())), "{name}: a live reader is not among {readers:?}");
-            // A few dead readers stay in the hash. Of many dead readers, some may have been removed.
+            // A few dead readers stay in the hash. If there are many, some may have been removed.
             assert!(name == "many" || readers.len() == 2, "{name}: {readers:?}");
             last.unlock().await.unwrap();
             served("the writer, when the last live reader has left", writer).await;
@@ -92,14 +93,15 @@ async fn dead_reader_field_excludes_no_writer() {
                     let _: u64 = bed.admin.cmd(&["PEXPIRE", "a", "600000"]).await;
                 }
                 if cover {
-                    // A cover without a TTL, left by a script that was refused halfway. Its owner got an error.
+                    // This cover has no TTL. A script that was refused before its end left it, and its owner got an
+                    // error.
                     let _: () = bed.admin.cmd(&["SET", &format!("{{a}}:{ZOMBIE}:rwlock_timeout:1"), "1"]).await;
                 }
             };
             plant().await;
             let state = client.rw("a").read().state().await.unwrap();
             assert!(state.holders.is_empty() && state.remaining.is_none(), "{state:?}");
-            // One writer tries once, and one writer waits for a live reader.
+            // One writer attempts once, and another writer waits for a live reader.
             passes("all are dead", &client.rw("a").write()).await;
             plant().await;
             let reading = client.rw("a").read().try_lock().await.unwrap().expect("shared");

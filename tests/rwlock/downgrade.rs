@@ -40,7 +40,7 @@ async fn downgraded_guard_holds_only_the_read_half() {
     .await;
 }
 
-/// RW4 with many waiting writers.
+/// RW4 (`tests/README.md`) with many waiting writers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn downgrade_admits_no_writer_in_between() {
     rw(async |bed| {
@@ -48,7 +48,7 @@ async fn downgrade_admits_no_writer_in_between() {
         let (lock, me) = (client.rw("a"), client.owner());
         for round in 0..30 {
             let writing = enter(&lock.write(), &me).await;
-            // True until the owner that writes, and then reads, begins its last release.
+            // True until the writing owner, which also reads after that, begins its last release.
             let is_inside = Arc::new(AtomicBool::new(true));
             let waiting = [&other, &client].map(|client| {
                 let (lock, is_inside) = (client.rw("a").write(), Arc::clone(&is_inside));
@@ -92,7 +92,8 @@ async fn ended_write_hold_is_not_downgraded_and_leaves_no_keys() {
         let lost = over.downgrade().await;
         assert!(matches!(lost, Err(Error::Lost { why: Lost::Expired, .. })), "{lost:?}");
 
-        // The lock was forced without this client's knowledge. Now the lock is free, or another owner reads or writes.
+        // The lock was forced open, and this client does not know it. Now the lock is free, or another owner reads or
+        // writes.
         for beside in ["nobody", "a reader", "a writer"] {
             let writing = enter(&lock.write(), &me).await;
             assert!(other.rw("a").write().force_unlock().await.unwrap());

@@ -95,7 +95,7 @@ fn check_retryable(label: &str, what: &str, error: &Error) {
     assert!(passes, "{label}: {what}: {error:?}");
 }
 
-/// An owner reads twice next to another reader, and tries to write.
+/// An owner acquires the read half twice while another owner reads, and tries to acquire the write half.
 async fn use_read_half(read: &ReadLock, write: &WriteLock, view: &View<'_>, me: &Owner) {
     let (client, label) = (view.client, view.name);
     let got = |what: &str, outcome| got(label, what, outcome);
@@ -129,7 +129,7 @@ async fn use_read_half(read: &ReadLock, write: &WriteLock, view: &View<'_>, me: 
     view.free_soon().await;
 }
 
-/// An owner writes twice, also reads, and downgrades.
+/// An owner acquires the write half twice, also reads, and downgrades.
 async fn use_write_half(read: &ReadLock, write: &WriteLock, view: &View<'_>, me: &Owner) {
     let label = view.name;
     let got = |what: &str, outcome| got(label, what, outcome);
@@ -173,8 +173,8 @@ async fn session(lock: &RwLock, view: &View<'_>) {
     idle(client).await;
 }
 
-/// Applies nine faults to every command of the session: lost, repeated, delayed, cut off. Every count and every cover
-/// stays correct, and no lock is held after an error.
+/// Applies nine faults to every command of the session: it is lost, repeated, delayed or cut off. Every count and every
+/// cover (key that lives as long as one read hold) stays correct. No lock is held after an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn command_faults_change_no_hold_count_or_cover() {
     rw(async |bed| {
@@ -191,7 +191,7 @@ async fn command_faults_change_no_hold_count_or_cover() {
                     session(&client.rw(&name), &View { client: &client, admin: &admin, name: &name }).await;
                     armed.has_fired()
                 };
-                // Ends when a session has no nth command. On a slow machine, retries add commands.
+                // The loop ends when a session has no nth command. On a slow machine, retries add commands.
                 let mut hit = 0;
                 while is_hit(hit + 1).await {
                     hit += 1;
@@ -207,7 +207,7 @@ async fn command_faults_change_no_hold_count_or_cover() {
     .await;
 }
 
-/// The command to hit: the half, its script, and which of its calls.
+/// The command to hit: the half, the script, and which of its calls.
 const TARGETS: [(Flavour, &[&str], usize); 6] = [
     (Flavour::Read, &["read"], 1),
     (Flavour::Read, &["read"], 2),

@@ -50,7 +50,7 @@ async fn force_unlock_frees_own_half_and_reads_of_writer() {
         }
         sweep_covers(bed, 1).await;
 
-        // After a downgrade, the owner holds the other half.
+        // After a downgrade, the owner has the other half.
         let reading = enter(&lock.write(), &me).await.downgrade().await.unwrap();
         assert!(!lock.write().force_unlock().await.unwrap() && reading.is_held());
         assert!(lock.read().force_unlock().await.unwrap() && !reading.is_held());
@@ -60,8 +60,8 @@ async fn force_unlock_frees_own_half_and_reads_of_writer() {
     .await;
 }
 
-/// Covers that a force leaves do not count for the owner's next hold, and exclude no writer. A hold that a force ended
-/// cannot be extended, although its cover exists.
+/// Covers (keys that live as long as one read hold) that a force leaves do not count for the owner's next hold, and
+/// exclude no writer. A hold that a force ended cannot be extended, although its cover exists.
 #[tokio::test]
 async fn leftover_covers_count_for_no_hold() {
     rw(async |bed| {
@@ -82,12 +82,12 @@ async fn leftover_covers_count_for_no_hold() {
         }
         let left = covers(bed, "a", &me).await;
         assert!(left.len() == 2 && left.iter().all(|left| near(*left, 10 * HOUR)), "{left:?}");
-        // One hold with a much shorter lease. The second of the two covers is a leftover.
+        // The owner has one hold, with a much shorter lease. The second of the two covers is a leftover.
         let guard = lease(&lock, &me, HOUR).await;
         Scene::new(bed, "a").await.is("one hold", "read", &[(text(&me), 1)]).await;
         let left = covers(bed, "a", &me).await;
         assert!(left.len() == 2 && near(left[0], HOUR) && near(left[1], 10 * HOUR), "{left:?}");
-        // The lease ends before or after the reply.
+        // The lease may end before or after the reply.
         let extended = guard.extend(ms(300)).await;
         assert!(matches!(extended, Ok(()) | Err(Error::Lost { .. })), "{extended:?}");
         served("a writer, when the lease is over", waiter(&other, Flavour::Write, "a")).await;

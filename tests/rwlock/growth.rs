@@ -29,7 +29,7 @@ async fn costs(crowd: &Crowd<'_>, make: Nth, count: usize) -> Vec<(&'static str,
     let longest = readers.iter().map(Reader::lasts).max().unwrap();
     crowd.put(longest, &readers).await;
     let mut live: Vec<&Reader> = readers.iter().filter(|reader| reader.lasts() > 0).collect();
-    // Sorted by lease: the leaving reader is the last one, which determined the lease of the hash.
+    // The readers are sorted by lease. The last one is released, and has determined the lease of the hash.
     live.sort_by_key(|reader| reader.lasts());
     let mut all = Vec::new();
     for script in ["read", "write", "write, preferred", "leave", "renew", "extend", "release", "release again"] {
@@ -49,7 +49,7 @@ async fn costs(crowd: &Crowd<'_>, make: Nth, count: usize) -> Vec<(&'static str,
                 "leave" => crowd.leave(&format!("{STRANGER}:w")).await,
                 "renew" => crowd.renew(&[some], 2 * LONG, 0).await,
                 "extend" => crowd.renew(&[some], -LONG, 1).await,
-                // The reader with the longest lease first.
+                // The reader with the longest lease is released first.
                 _ => crowd.release(&live[live.len() - 1 - n].owner).await,
             };
             each.push(crowd.asked(count).await);
@@ -80,7 +80,8 @@ async fn script_cost_stays_bounded_with_ten_times_as_many_readers() {
                 // 48 covers the random sample and the script's own commands.
                 assert!(most.max(most_more) <= 48, "{what}, {script}: {most}, then {most_more}");
                 assert!(mean_more <= 1.5 * mean + 4.0, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
-                // Usually one sample is enough. A refused writer checks a few more readers, to find one of Java.
+                // One random sample is usually enough. A refused writer also checks a few readers in order to find one
+                // of Java.
                 let usual = if matches!(script, "release" | "extend") { 30.0 } else { 15.0 };
                 assert!(mean.max(mean_more) <= usual, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
             }
@@ -119,7 +120,7 @@ async fn dead_readers_are_checked_once() {
 async fn search_of_remaining_readers_is_bounded() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
-        // The leases have gaps, so that each leaving reader determines the lease of the hash, and no remaining reader
+        // The leases have gaps: each released reader has determined the lease of the hash, and no remaining reader
         // lasts as long.
         let make = |n: usize| Reader::ours(n, &[LONG + 10_000 * n as i64]);
         let mut searched = Vec::new();

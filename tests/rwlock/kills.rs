@@ -1,5 +1,5 @@
-//! Connections, subscribers and servers that are killed or frozen while readers and writers use them. `dead.rs` and
-//! `policy.rs` cover killed processes, and `tests/sim` lost messages and clients that are cut off.
+//! Connections, subscribers and servers are killed or frozen while readers and writers use them. `dead.rs` and
+//! `policy.rs` test killed processes. `tests/sim` tests lost messages, and clients that are cut off.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ async fn strike(admin: &Admin, deeds: &[Deed]) -> u64 {
 }
 
 /// Runs tasks that read and write. Every eighth release of a task runs together with faults, which hit the release and
-/// the next acquires. Faults are counted by sections: a slow machine gets as many as a fast one. Returns the number of
+/// the next acquires. So a slow machine gets as many faults for each section as a fast one. Returns the number of
 /// faults.
 async fn contend(clients: &[Client], admin: &Arc<Admin>, deeds: &'static [Deed]) -> u64 {
     let inside = Arc::<Inside>::default();
@@ -155,8 +155,8 @@ async fn both_halves_are_lost_in_server_restart_without_data() {
     .await;
 }
 
-/// A server that is frozen for less than the lease loses nothing. If it is frozen for longer, every holder is notified
-/// before another owner acquires.
+/// A freeze of the server that is shorter than the lease loses nothing. If the freeze is longer, every holder is
+/// notified before another owner acquires.
 #[tokio::test]
 async fn hold_lost_at_frozen_server_is_reported() {
     rw(async |bed| {

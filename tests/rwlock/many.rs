@@ -1,5 +1,6 @@
-//! RW2 and RW3 with more readers than a script looks at. The hash never ends before a live reader's cover, it lasts no
-//! longer than `docs/wire-format.md` allows, and the last live reader frees the lock.
+//! RW2 and RW3 (`tests/README.md`) with more readers than a script looks at. The hash never ends before a live reader's
+//! cover (key that lives as long as one read hold). It lasts no longer than `docs/wire-format.md` allows. The last live
+//! reader frees the lock.
 
 use distlock_support::Numbers;
 use redis::Value;
@@ -12,9 +13,9 @@ const FEW: usize = 16;
 const SEARCHED: usize = 256;
 /// Maximum ms by which the hash of many readers may outlast them.
 const SLACK: i64 = 5_000;
-/// Rounding error of several commands, in whole ms.
+/// Rounding error of several commands, in ms.
 const ROUND: i64 = 3;
-/// A script reads a remaining time and sets it again. A stall of the server in between moves the end by the length of
+/// A script reads a remaining time and sets it again. If the server stalls in between, the end moves by the length of
 /// the stall.
 const LATE: i64 = 900;
 
@@ -24,7 +25,7 @@ const SHORT: i64 = 3_600_000;
 const WRITER: &str = "0a1b2c3d-0000-8000-9000-00000000000c:1";
 
 struct Kind {
-    /// The percentage of dead readers. The next fields: the percentages of Java's readers and of readers with two
+    /// The percentage of dead readers. The fields below: the percentages of Java's readers and of readers with two
     /// covers, and the number of different leases.
     dead: u64,
     java: u64,
@@ -48,7 +49,7 @@ fn draw(dice: &mut Numbers, kind: &Kind, count: usize) -> Vec<Reader> {
     (0..count).map(reader).collect()
 }
 
-/// Asserts that hash and covers are valid after this owner's step. A writer's attempt must leave the hash as it is.
+/// Asserts that hash and covers are valid after this owner's step. A writer's attempt must not change the hash.
 fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     let others = before.readers.iter().filter(|(owner, _)| *owner != actor);
     let alive = others.clone().filter(|(_, left)| **left > 0).count();
@@ -73,8 +74,8 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     } else if fields <= FEW {
         assert!(over < LATE, "{what}: the hash has {} ms of {longest}", after.left);
     } else if before.left + LATE <= before.longest() + SLACK && fields <= SEARCHED {
-        // The leaving reader determined the hash's lease, within the slack. Within 1 ms of the slack either result is
-        // valid.
+        // The released reader had determined the hash's lease, within the slack. Within 1 ms of the slack either result
+        // is valid.
         assert!(over < SLACK + LATE, "{what}: the hash has {} ms, nobody more than {longest}", after.left);
     }
     if !java {
@@ -83,13 +84,13 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     }
 }
 
-/// All of our readers release in random order, while writers try to acquire and leases are shortened.
+/// All readers of this crate release in random order, while writers attempt and leases are shortened.
 async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
     let mut dice = Numbers::new(seed);
     let readers = draw(&mut dice, kind, count);
     let longest = readers.iter().map(Reader::lasts).max().unwrap_or(0).max(SHORT);
     let java = readers.iter().any(|reader| !reader.is_ours());
-    // A lease of the hash as Java's watchdog, or a release without a search, leaves it.
+    // The hash may have a lease that Java's watchdog has set, or that a release without a search has left.
     let left = match dice.below(4) {
         0 if java => SHORT / 2,
         1 => longest + dice.below(600_000).cast_signed(),
@@ -168,9 +169,9 @@ async fn hash_of_many_readers_lasts_little_longer_than_readers() {
     .await;
 }
 
-/// A command that releases many readers checks the remaining readers once, so the hash lasts as long as they do. If too
-/// many remain to be searched, the hash may last until the released readers' leases would have ended, or until the last
-/// live reader releases.
+/// A command that releases many readers checks the remaining readers once, so the hash lasts as long as they do. If
+/// more readers remain than a command searches, the hash may last longer: until the released readers' leases would have
+/// ended, or until the last live reader releases.
 #[tokio::test]
 async fn batched_release_keeps_hash_lease_of_remaining_readers() {
     rw(async |bed| {
@@ -182,7 +183,7 @@ async fn batched_release_keeps_hash_lease_of_remaining_readers() {
             let before = lease(stay + leave);
             crowd.put(before, &readers).await;
             let (stays, leaves) = readers.split_at(stay);
-            // The reader with the longest lease first.
+            // The reader with the longest lease is released first.
             let owners: Vec<&str> = leaves.iter().rev().map(|reader| &*reader.owner).collect();
             let Value::Array(told) = crowd.release_together(&owners).await else { panic!("no list") };
             assert_eq!(told, vec![Value::Array(vec![Value::Int(-1)]); leave]);
@@ -202,8 +203,8 @@ async fn batched_release_keeps_hash_lease_of_remaining_readers() {
     .await;
 }
 
-/// Our dead readers are removed, and Java's stay. The last live reader frees the lock, however many dead readers there
-/// are.
+/// Dead readers of this crate are removed, and Java's stay. The last live reader frees the lock, however many dead
+/// readers there are.
 #[tokio::test]
 async fn last_live_reader_among_many_dead_frees_lock() {
     rw(async |bed| {
@@ -233,7 +234,7 @@ async fn last_live_reader_among_many_dead_frees_lock() {
     .await;
 }
 
-/// A hash without a TTL gets a TTL again, and a waiting writer learns when to retry.
+/// A hash without a TTL gets a TTL again, and a waiting writer learns when to attempt again.
 #[tokio::test]
 async fn hash_without_ttl_gets_one_from_next_release() {
     rw(async |bed| {

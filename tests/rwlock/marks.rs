@@ -1,6 +1,6 @@
-//! The marks of waiting writers (`{name}:rwlock_waiting`). A writer that stops waiting removes its mark at once, and
-//! readers proceed. `tests/sim/states/readers.rs` and `tests/sim/rwlock.rs` test that each writer has its own mark with
-//! its own lifetime.
+//! The marks of waiting writers (entries in `{name}:rwlock_waiting`). A writer that stops waiting removes its mark at
+//! once, and readers proceed. `tests/sim/states/readers.rs` and `tests/sim/rwlock.rs` test that each writer has its own
+//! mark with its own lifetime.
 
 use std::time::Duration;
 
@@ -112,8 +112,8 @@ async fn failed_writer_removes_its_mark() {
     .await;
 }
 
-/// Of all writers of a process, only the contender sends commands and has a mark. All writers acquire, and so does a
-/// reader that arrived later.
+/// Of all writers of a process, only the contender (the waiter that has the turn) sends commands and has a mark. All
+/// writers acquire, and so does a reader that arrived later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_one_process_share_a_mark_and_are_all_served() {
     rw(async |bed| {
@@ -149,8 +149,8 @@ async fn writer_with_try_lock_or_prefer_readers_leaves_no_mark() {
         assert!(!bed.admin.exists(&marks("a")).await);
         let second = prefers.rw("a").read().try_lock().await.unwrap().expect("readers join");
         let marking = passer(client.rw("a").prefer(Prefer::Writers).write());
-        // This writer queues behind a writer of its process without a mark. It leaves its mark once it is the
-        // contender.
+        // This writer queues behind another writer of its process, so it has no mark yet. It gets a mark when it
+        // becomes the contender.
         unlock_all([first, second]).await;
         for writer in writers.into_iter().chain([marking]) {
             ends("a writer", writer).await.unwrap();
@@ -159,7 +159,7 @@ async fn writer_with_try_lock_or_prefer_readers_leaves_no_mark() {
     .await;
 }
 
-/// The key may live longer because of other marks. A dead writer's mark counts until it expires.
+/// Other marks may keep the key alive. The mark of a dead writer counts until it expires.
 #[tokio::test]
 async fn expired_mark_holds_no_reader_back() {
     rw(async |bed| {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::rig::HOUR;
 use bed::{Bed, PATIENCE, builder, ms};
 
-/// A peer, seen from the parent. Killed on drop.
+/// A peer process, as the parent sees it. It is killed on drop.
 pub struct Peer {
     pub child: Child,
     pub id: String,

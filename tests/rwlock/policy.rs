@@ -91,7 +91,7 @@ async fn owner_of_write_hold_is_not_held_back() {
     .await;
 }
 
-/// A task reads twice under two owners, and a writer waits in between. The task is delayed, but not blocked forever.
+/// A task reads twice, as two owners, and a writer begins to wait in between. The task is delayed, but not forever.
 #[tokio::test]
 async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
     rw(async |bed| {
@@ -110,8 +110,8 @@ async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
     .await;
 }
 
-/// A live writer renews its mark. The mark of a killed writer expires two poll caps after it was set. Until then it
-/// holds each reader back for up to `hold_back`.
+/// A live writer renews its mark (its entry among the waiting writers). The mark of a killed writer expires two poll
+/// caps after it was set. Until then, it holds each reader back for up to `hold_back`.
 #[tokio::test]
 async fn mark_of_killed_writer_expires_and_admits_readers() {
     rw(async |bed| {
@@ -121,8 +121,8 @@ async fn mark_of_killed_writer_expires_and_admits_readers() {
         peer.take("write", "a", 1, 1);
         marked(bed, "a").await;
         peer.waits(1).await;
-        // The latest end of a mark, in ms of the server's clock. Returns an earlier time if the peer was paused and has
-        // no mark now.
+        // The latest end of a mark, in ms of the server's clock. It is an earlier time if the peer was suspended and
+        // has no mark now.
         let end = async || -> f64 {
             let latest: Vec<(String, f64)> = bed.admin.cmd(&["ZREVRANGE", &marks("a"), "0", "0", "WITHSCORES"]).await;
             latest.first().map_or(0.0, |(_, end)| *end)
@@ -140,7 +140,7 @@ async fn mark_of_killed_writer_expires_and_admits_readers() {
     .await;
 }
 
-/// W2: waiters of both halves send nothing: writers behind a reader, and readers that these writers hold back.
+/// W2 (`tests/README.md`): writers wait behind a reader, and hold readers back. None of these waiters sends a command.
 #[tokio::test]
 async fn waiters_send_no_commands_until_woken() {
     rw(async |bed| {
@@ -162,8 +162,8 @@ async fn waiters_send_no_commands_until_woken() {
             scripts().await == before
         };
         eventually("waiters send nothing for half a second", nothing_sent).await;
-        // No poll and no message happens within the hour. In each client, one waiter of each half retries once its
-        // client is subscribed.
+        // The next poll is an hour away, and no message arrives. In each client, one waiter of each half attempts again
+        // when its client has subscribed.
         let scripts = scripts().await;
         assert!(scripts <= 4, "{scripts} scripts of waiters that sleep");
         first.unlock().await.unwrap();

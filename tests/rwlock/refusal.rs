@@ -16,7 +16,8 @@ async fn client_as(bed: &Bed, name: &str, rules: &[&str]) -> Client {
     bed.connect(patient.preflight(false).prefer(Prefer::Writers).poll_cap(ms(200)).coalesce(false)).await
 }
 
-/// Lists half-done work: a key without a TTL, a read hold without its cover, or a cover without its hold.
+/// Lists half-done work: a key without a TTL, a read hold without its cover (key that lives as long as one read hold),
+/// or a cover without its hold.
 async fn half_done(bed: &Bed, label: &str) -> Vec<String> {
     let (mut faults, keys, fields) = (Vec::new(), bed.admin.keys().await, bed.admin.hgetall("a").await);
     for key in &keys {
@@ -35,8 +36,8 @@ async fn half_done(bed: &Bed, label: &str) -> Vec<String> {
     faults
 }
 
-/// Acquires either half next to each half that an able client holds. Returns the number of refusals, and the half-done
-/// work.
+/// Acquires either half while another client with all rights holds a half. Returns the number of refusals, and the
+/// half-done work.
 async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
     let able = bed.still_client().await;
     let (mut failed, mut faults) = (0, Vec::new());
@@ -47,7 +48,7 @@ async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
                 Some(held) => Some(able.lock(held, "a").lock().await.unwrap()),
                 None => None,
             };
-            // A mark that may not be removed expires.
+            // A mark (entry of a waiting writer) expires if the login may not remove it.
             let there = async || {
                 let mut keys = bed.admin.keys().await;
                 keys.retain(|key| !(label.starts_with("zrem") && *key == marks("a")));
@@ -94,7 +95,8 @@ async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
     (failed, faults)
 }
 
-/// Removes each right that the scripts use. Acquires then fail and leave nothing, or do not need the right.
+/// Removes each right that the scripts use. Without it, an acquire fails and leaves nothing, or does not need the
+/// right.
 #[tokio::test]
 async fn acquire_without_acl_right_leaves_no_partial_state() {
     rw(async |bed| {
@@ -139,7 +141,7 @@ async fn acquire_without_acl_right_leaves_no_partial_state() {
 }
 
 /// A right is revoked while a guard holds the lock. A re-entry is refused, and the earlier hold stays. A downgrade is
-/// refused, and nothing is held.
+/// refused, and no half is held.
 #[tokio::test]
 async fn refused_re_entry_changes_no_state() {
     rw(async |bed| {
@@ -150,7 +152,7 @@ async fn refused_re_entry_changes_no_state() {
                 let guard = lease(&*lock, &me, HOUR).await;
                 let before = (bed.admin.hgetall("a").await, bed.admin.keys().await);
                 let () = bed.admin.cmd(&["ACL", "SETUSER", command, &format!("-{command}")]).await;
-                // Longer than the current lease, so that the script has to set it.
+                // The lease is longer than the current one, so the script must set it.
                 let again = lock.acquire(Acquire::new().owner(&me).lease(10 * HOUR)).await;
                 if (command, flavour) == ("set", Flavour::Write) {
                     unlock_all([got("set", "write again", again)]).await;
@@ -194,7 +196,7 @@ async fn release_succeeds_when_its_message_is_refused() {
     .await;
 }
 
-/// #5188: every call on a key of another type, or of a lock of another kind.
+/// #5188: every call on a key of another type, and on a lock of another kind.
 #[tokio::test]
 async fn key_of_wrong_type_is_reported_and_left_unchanged() {
     rw(async |bed| {
@@ -203,7 +205,8 @@ async fn key_of_wrong_type_is_reported_and_left_unchanged() {
             &["SET", "key", "x"],
             &["RPUSH", "key", "x"],
             &["ZADD", "key", "1", "x"],
-            // Redisson's reentrant lock. Redisson's own read-write lock would write into it and corrupt it.
+            // This is the state of Redisson's reentrant lock. Redisson's read-write lock would write into it and
+            // corrupt it.
             &["HSET", "key", "7be4a1a6-9a6b-4a4c-8b9f-1c1f6f8f6f8f:7", "1"],
             &["HSET", "key", "anything", "else"],
         ];

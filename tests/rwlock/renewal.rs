@@ -1,13 +1,13 @@
-//! Renewal of the hash and of every cover of the client's readers, also after a Java watchdog has cut the hash (#1458,
-//! #1604). `tests/rw_model` and `tests/sim/rwlock.rs` assert that a round neither cuts a longer lease nor lengthens an
-//! explicit one.
+//! Renewal of the hash and of every cover (key that lives as long as one read hold) of the client's readers, also after
+//! a Java watchdog has shortened the hash's lease (#1458, #1604). `tests/rw_model` and `tests/sim/rwlock.rs` check that
+//! a round neither shortens a longer lease nor lengthens an explicit one.
 
 use distlock::Flavour;
 
 use crate::rig::{HOUR, cover, covers, keys_gone, lease, near, served, waiter, writes};
 use bed::{enter, eventually, rw, text};
 
-/// L3: three holds of one owner, and one of another.
+/// L3 (`tests/README.md`): three holds of one owner, and one hold of another owner.
 #[tokio::test]
 async fn renewal_extends_every_cover_and_the_hash() {
     rw(async |bed| {
@@ -34,7 +34,7 @@ async fn renewal_extends_every_cover_and_the_hash() {
     .await;
 }
 
-/// A Java watchdog leaves the hash with a shorter lease than our reader's explicit lease. The client's renewal rounds
+/// A Java watchdog sets a lease on the hash that is shorter than our reader's explicit lease. The client's rounds
 /// prolong the hash again, and a waiting writer cannot acquire.
 #[tokio::test]
 async fn lease_cut_by_java_watchdog_is_restored() {
@@ -66,7 +66,7 @@ async fn renewal_reports_loss_of_either_half() {
         assert_eq!(client.renew_now().await.lost, 2);
         assert!(!watched.is_held() && !leased.is_held());
         assert_eq!(bed.admin.keys().await, [""; 0]);
-        // Only the covers are gone: other clients consider such a reader dead.
+        // Only the covers are gone, so other clients consider this reader dead.
         let watched = enter(&lock.read(), &me).await;
         let _: u64 = bed.admin.cmd(&["DEL", &cover("a", &text(&me), 1)]).await;
         assert_eq!(client.renew_now().await.lost, 1);

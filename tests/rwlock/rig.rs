@@ -104,8 +104,8 @@ pub async fn passes(what: &str, lock: &impl DistLock) {
     unlock(what, got(what, "try_lock", lock.try_lock().await)).await;
 }
 
-/// Waits until this number of the client's acquires wait, the channel has a subscriber, and no command is in flight.
-/// The attempt that follows a subscription may still be missing.
+/// Waits until this many acquires of the client wait, the channel has a subscriber, and no command is in flight. The
+/// attempt that follows a subscription may not have been sent yet.
 pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
     let look = async || {
         let heard = bed.admin.numsub(&channel(name)).await > 0;
@@ -178,7 +178,7 @@ impl<'a> Scene<'a> {
         Self { bed, name, events, marks: 0 }
     }
 
-    /// Counts the messages `0` and `1` so far. The counts are complete, because the test's own later message has
+    /// Counts the messages `0` and `1` so far. The counts are complete, because a later message of the test has
     /// arrived.
     pub async fn told(&mut self) -> (usize, usize) {
         let on = channel(self.name);

@@ -33,8 +33,8 @@ async fn answers(step: &str, locks: &[RwLock], owner: &Owner, [written, read]: [
 }
 
 /// #758, #891, #4217, `testWriteReadReentrancy`: one owner has two write holds and two read holds, and releases them in
-/// every order. Exactly the other holds remain, with their leases. Other owners can read when no owner writes, and
-/// write when the lock is free.
+/// every order. All holds that are not released remain, with their leases. Other owners can read when no owner writes,
+/// and write when the lock is free.
 async fn owner_releases_holds_of_both_halves_in_any_order(bed: &Bed, known: bool) {
     let (client, other) = (bed.still_client().await, bed.still_client().await);
     for order in ["wwrr", "wrwr", "wrrw", "rwwr", "rwrw", "rrww"] {
@@ -54,7 +54,7 @@ async fn owner_releases_holds_of_both_halves_in_any_order(bed: &Bed, known: bool
         let mut told = (0, 0);
         for half in order.chars() {
             let reads = usize::from(half == 'r');
-            // All leases end at once. A release that brings the end forward by a second notifies waiters.
+            // All leases end at one time. A release notifies waiters if the end becomes at least a second earlier.
             client.renew_now().await;
             // The oldest guard is released first. Each guard is one hold.
             let released = guards[reads].remove(0).unlock().await.unwrap();
@@ -101,8 +101,8 @@ async fn known_owner_releases_holds_of_both_halves_in_any_order() {
     rw(async |bed| owner_releases_holds_of_both_halves_in_any_order(bed, true).await).await;
 }
 
-/// A client renews only holds with guards. It does not renew holds whose guards were given up. Another client releases
-/// those.
+/// A client renews only holds that have guards, not holds whose guards were given up. Another client releases the
+/// latter.
 #[tokio::test]
 async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
     rw(async |bed| {
@@ -167,14 +167,15 @@ async fn remaining_ttl_of_read_half_is_that_of_longest_cover() {
 }
 
 /// `testUnlockFail`: a release by another owner, or of the other half, changes nothing and names the holder. Redis
-/// returns the fields of a large hash in any order. No field is overlooked, and no list of holds counts as an owner.
+/// returns the fields of a large hash in any order. The release overlooks no field, and takes no list of hold ids for
+/// an owner.
 #[tokio::test]
 async fn release_by_non_holder_names_holder_and_changes_no_state() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for n in 0..16 {
             if n == 1 {
-                // The older of the option's two names, because Redis 6.2 knows no other.
+                // This is the older of the option's two names, because Redis 6.2 does not know the newer one.
                 let () = bed.admin.cmd(&["CONFIG", "SET", "hash-max-ziplist-entries", "0"]).await;
             }
             for held in BOTH {

@@ -12,9 +12,9 @@ use bed::{Bed, ends, enter, ms, rw, secs, with_longer_waits};
 enum End {
     Unlock,
     Downgrade,
-    /// Unlock, while its owner also reads by this client and continues to read.
+    /// Unlocks the write half. The owner also reads at this client, and continues to read.
     GoesOnReading(usize),
-    /// Release by owner, by this client.
+    /// A release by owner, at this client.
     Release(usize),
     /// Force by a client that neither holds nor waits.
     Force,
@@ -69,7 +69,7 @@ async fn end_of_write_hold_admits_all_readers(how: End) {
     .await;
 }
 
-/// Returns `None` if the write hold, with a lease of this `time`, ended before all readers waited for it.
+/// Returns `None` if the write hold, with a lease of `time`, ended before all readers waited for it.
 async fn readers_come_in(bed: &Bed, clients: &[Client; 3], how: End, known: bool, time: Duration) -> Option<()> {
     let (lock, me) = (clients[0].rw("a"), clients[0].owner());
     if known {
@@ -113,7 +113,7 @@ bed::cases!(on two threads, end_of_write_hold_admits_all_readers:
     by_the_end_of_its_lease = End::Lease,
 );
 
-/// Each client has a reader. The first reader's release admits nobody. The last reader's release admits a writer of
+/// Each client has a reader. The first reader's release admits no waiter. The last reader's release admits a writer of
 /// either client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn last_reader_admits_writer_however_its_hold_ends() {

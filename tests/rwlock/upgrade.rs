@@ -49,7 +49,7 @@ async fn upgrade_by_reader_is_refused_at_once() {
                 refused(bed, &lock.write(), &me).await;
                 let left = bed.admin.pttl("a").await;
                 assert!(near(left, HOUR / 4), "a refused upgrade leaves a lease of {left} ms");
-                // With two read holds, and with another reader.
+                // The owner has two read holds, and another reader exists.
                 let second = enter(&lock.read(), &me).await;
                 refused(bed, &lock.write(), &me).await;
                 let beside = other.rw("a").read().lock().await.unwrap();
@@ -58,7 +58,7 @@ async fn upgrade_by_reader_is_refused_at_once() {
                 assert_eq!((stats.waiting, stats.holds), (0, 1), "{stats:?}");
                 assert!([&first, &second, &beside].iter().all(|guard| guard.is_held()));
                 unlock_all([first, second]).await;
-                // Without its read holds, the owner is a normal writer.
+                // After its read holds have ended, the owner is a normal writer.
                 assert!(me.scope(lock.write().try_lock()).await.unwrap().is_none());
                 assert_eq!(scene.told().await, (0, 0));
                 beside.unlock().await.unwrap();
@@ -71,8 +71,8 @@ async fn upgrade_by_reader_is_refused_at_once() {
     .await;
 }
 
-/// A task waits to write behind another reader, and its owner then acquires the read half elsewhere. The task would now
-/// wait for itself, so it gets an error at its next attempt.
+/// A task waits for the write half behind another reader, and then its owner acquires the read half elsewhere. Now the
+/// task would wait for its own owner, so its next attempt returns an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_writer_is_refused_when_its_owner_reads() {
     rw(async |bed| {
@@ -91,7 +91,7 @@ async fn waiting_writer_is_refused_when_its_owner_reads() {
             eventually("its mark is gone", async || !bed.admin.exists(&marks("a")).await).await;
             let fields = bed.admin.hgetall("a").await;
             assert!(fields.contains_key(&text(&me)) && fields["mode"] == "read", "{fields:?}");
-            // The refused writer left nothing that blocks another writer.
+            // The refused writer has left nothing that excludes another writer.
             let next = waiter(&other, Flavour::Write, "a");
             unlock_all([reading, beside]).await;
             served("the next writer", next).await;
@@ -100,8 +100,8 @@ async fn waiting_writer_is_refused_when_its_owner_reads() {
     .await;
 }
 
-/// An owner that holds the write lock can acquire either half again, as with Redisson. An owner that holds only the
-/// read lock is refused the write lock, even if it wrote before.
+/// An owner that holds the write half can acquire either half again, as with Redisson. An owner that holds only the
+/// read half is refused the write half, even if it held the write half before.
 #[tokio::test]
 async fn owner_of_both_halves_acquires_write_half_again() {
     rw(async |bed| {
@@ -115,7 +115,7 @@ async fn owner_of_both_halves_acquires_write_half_again() {
                 for half in [other.rw("a").read().try_lock().await, other.rw("a").write().try_lock().await] {
                     assert!(half.unwrap().is_none(), "granted beside a writer");
                 }
-                // In either order, the owner keeps the write lock until the second write hold is released.
+                // In either order, the owner keeps the write half until its second write hold is released.
                 let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
                 first.unlock().await.unwrap();
                 assert!(last.is_held() && reading.is_held());

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use crate::rig::{HOUR, Inside, served, unlock_all, waiter};
 use bed::{Bed, PATIENCE, becomes, enter, ms, rw};
 
-/// Randomly reads, writes, writes and downgrades, or writes and reads inside. Releases by unlock or by drop. Sometimes
-/// renews concurrently, and finds everything held (`testReadLockExpirationRenewal`).
+/// Reads, writes, writes and downgrades, or writes and also reads, by chance. Releases by unlock or by drop. Sometimes
+/// a renewal runs at the same time, and must find every hold (`testReadLockExpirationRenewal`).
 async fn visit(client: Client, inside: Arc<Inside>, rounds: u64, seed: u64) {
     let (lock, mut numbers) = (client.rw("a"), Numbers::new(seed));
     for _ in 0..rounds {
@@ -85,7 +85,7 @@ async fn random_readers_and_writers_exclude_each_other() {
     .await;
 }
 
-/// Acquires both halves under each name, with a waiting writer. The only keys are the hash, a cover and the mark.
+/// Acquires both halves of each name while a writer waits. The only keys are the hash, a cover and the mark.
 async fn both_halves_of(names: &[&str], bed: &Bed) {
     let client = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
     for name in names {

@@ -6,7 +6,7 @@ use distlock::{Acquire, Flavour};
 
 use crate::{end, lock, secs, still_sentinels};
 
-/// Two of three sentinels are frozen. The primary still answers, but no majority confirms it.
+/// Two of three sentinels are frozen. The primary still answers, but no majority of sentinels confirms it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_confirm_primary_a_hold_is_lost_without_a_majority_of_sentinels() {
     let bed = still_sentinels().await;
@@ -21,7 +21,7 @@ async fn with_confirm_primary_a_hold_is_lost_without_a_majority_of_sentinels() {
     let stays = lock(&without, Flavour::Reentrant, "unconfirmed").lock().await.unwrap();
     [0, 1].iter().for_each(|n| bed.sentinel(*n).stop());
     bed::ends("the loss of the hold at an unconfirmed primary", ends.lost()).await;
-    // Repeated re-entries and releases do not keep the owner's lock alive.
+    // Repeated re-entries and releases must not keep the owner's lock alive.
     bed::eventually("the loss of the hold that is entered again and again", async || {
         drop(again.acquire(Acquire::new().owner(&owner).wait(Duration::ZERO)).await);
         !outer.is_held()

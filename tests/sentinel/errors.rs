@@ -34,7 +34,7 @@ async fn sentinels_that_are_away_are_not_needed() {
     lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     // Without any sentinel the client keeps its primary.
     bed.sentinel(2).kill();
-    // Longer than several scan intervals.
+    // The pause is longer than several scan intervals.
     tokio::time::sleep(secs(3)).await;
     assert_eq!(
         all_connections(bed.servers()).await,

@@ -1,4 +1,4 @@
-//! Locks while the primary stays.
+//! Locks at a primary that does not change.
 
 use bed::PATIENCE;
 use distlock::{Acquire, DistLock as _, Flavour, MultiLock, RedLock};
@@ -16,7 +16,7 @@ async fn every_flavour(url: &str) {
         if flavour != Flavour::Read {
             assert!(lock(&other, flavour, &name).try_lock().await.unwrap().is_none(), "{name}: two holders");
         }
-        // In these flavours, only the message can wake the waiter within an hour.
+        // Only a message can wake a waiter of these flavours within an hour.
         let waits = !matches!(flavour, Flavour::Read | Flavour::Plain);
         let waiting = waits.then(|| waiter(lock(&other, flavour, &name)));
         eventually("the waiter is idle", async || !waits || other.stats().waiting == 1 && other.stats().under_way == 0)
@@ -65,8 +65,8 @@ async fn group_locks_work_over_clients_of_several_topologies() {
     }
 }
 
-/// Two connections to the primary, two to each sentinel, and none to replicas. After the shutdown there is no
-/// connection.
+/// The client has two connections to the primary, two to each sentinel, and none to replicas. After the shutdown it has
+/// none.
 #[tokio::test]
 async fn client_has_few_connections_and_leaves_none() {
     let bed = still_sentinels().await;

@@ -18,7 +18,7 @@ async fn sentinels() -> Sentinels {
     Sentinels::start(SentinelsOptions::default()).await
 }
 
-/// Sentinels that do not suspect a server on a slow machine, for tests without a failover.
+/// Sentinels that suspect no server even on a slow machine, for tests without a failover.
 async fn still_sentinels() -> Sentinels {
     Sentinels::start(SentinelsOptions::default().down_after(60_000)).await
 }

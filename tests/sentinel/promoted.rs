@@ -76,7 +76,7 @@ async fn release_all(held: Vec<Guard>, waiters: [JoinHandle<Guard>; 5], others: 
     }
 }
 
-/// Holds that the new primary has stay held. Other guards report a loss. The new primary wakes waiters.
+/// The new primary's holds stay held. Other guards report a loss. The new primary wakes waiters.
 async fn holds_and_waits_survive_a_failover(how: How) {
     let bed = sentinels().await;
     let one = bed::builder(&bed.url()).watchdog(secs(3600)).connect().await.unwrap();
@@ -110,7 +110,7 @@ async fn holds_and_waits_survive_a_failover(how: How) {
     }
     // Only a message of the new primary can wake a waiter within an hour.
     release_all(held, waiters, guards).await;
-    // The old primary gets no connection, even if it is back and considers itself the primary.
+    // The client does not connect to the old primary, even if that server is back and considers itself the primary.
     match how {
         How::Asked => {}
         How::Killed => bed.server(old).restart(),
@@ -119,7 +119,7 @@ async fn holds_and_waits_survive_a_failover(how: How) {
     lock(&one, Flavour::Reentrant, "after").lock().await.unwrap().unlock().await.unwrap();
     eventually("only the new primary has connections", async || {
         let there = connections(bed.server(new)).await;
-        // Two connections for each client, and lanes for acknowledged calls.
+        // Two connections for each client, and more for acknowledged calls (lanes, `tests/acks/lanes.rs`).
         (4..=10).contains(&there) && all_connections(bed.servers()).await == there
     })
     .await;
@@ -142,7 +142,7 @@ async fn client_sends_no_script_to_a_former_primary() {
     lock(&one, Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     bed.server(old).cont();
     let scripts = async |server: &Member| server.admin().calls("evalsha").await + server.admin().calls("eval").await;
-    // Commands that were in flight when the primary froze run first.
+    // Before this reply, the old primary runs the commands that were in flight when it froze.
     bed.server(old).admin().cmd::<String>(&["PING"]).await;
     let before = scripts(bed.server(old)).await;
     for n in 0..200 {

@@ -15,7 +15,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
     for (round, how) in ["killed", "stopped", "demoted"].into_iter().enumerate() {
         servers.synced().await;
         let (old, new) = (servers.primary(), (servers.primary() + 1) % 3);
-        // Only one replica has acknowledged the hold, possibly the other replica.
+        // Only one replica has acknowledged the hold, and it may be the one that is not promoted.
         eventually("the next primary has the hold", async || servers.node(new).admin().exists("kept").await).await;
         match how {
             "killed" => servers.node(old).kill(),
@@ -32,7 +32,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
             }
         });
         servers.promote(new).await;
-        // A demoted primary may have granted the lock and lost it.
+        // A demoted primary may have granted the lock and then lost it.
         drop(bed::ends(how, waiting).await.unwrap());
         match how {
             "killed" => servers.node(old).restart(),
@@ -47,7 +47,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
     end(one).await;
 }
 
-/// Two servers consider themselves primary. The client stays with its own through several scans.
+/// Two servers consider themselves the primary. The client stays with the server that it knows, through several scans.
 #[tokio::test]
 async fn client_keeps_its_primary_when_there_are_two() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;
@@ -68,8 +68,8 @@ async fn client_keeps_its_primary_when_there_are_two() {
     end(one).await;
 }
 
-/// The primary has one name, as in managed services. The name then leads to another server, while open connections lead
-/// to the old one.
+/// The URL has one name for the primary, as in managed services. The name then leads to another server, while open
+/// connections lead to the old primary.
 #[tokio::test]
 async fn name_that_leads_to_another_server_is_resolved_again() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;

@@ -5,7 +5,7 @@ use distlock_support::{Sentinels, SentinelsOptions};
 
 use crate::{client, connections, end, eventually, lock, secs, sentinels};
 
-/// In the end, none of the configured sentinels is left.
+/// In the end, all configured sentinels have been replaced by others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_follows_sentinels_that_come_and_go() {
     let bed = sentinels().await;
@@ -27,7 +27,7 @@ async fn client_follows_sentinels_that_come_and_go() {
     end(one).await;
 }
 
-/// A removed sentinel that no other sentinel lists is forgotten. A frozen sentinel that is listed is kept.
+/// A removed sentinel that no other sentinel lists is forgotten. A frozen sentinel that others list is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn removed_sentinel_is_forgotten() {
     let bed = sentinels().await;
@@ -45,7 +45,7 @@ async fn removed_sentinel_is_forgotten() {
     end(one).await;
 }
 
-/// The primary was replaced before the client connects, while one sentinel was frozen.
+/// The primary is replaced while one sentinel is frozen. Then the client connects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_connects_to_the_current_primary() {
     let bed = Sentinels::start(SentinelsOptions::default()).await;

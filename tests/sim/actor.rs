@@ -42,7 +42,7 @@ impl Actor {
         self
     }
 
-    /// Tries three acquires, and keeps the holds.
+    /// Acquires three times, and keeps the holds.
     pub async fn keep(mut self) {
         let name = self.dice.below(self.stage.names.len() as u64) as usize;
         let owner = self.dice.once_in(2).then(|| self.owners[0].clone());
@@ -66,7 +66,7 @@ impl Actor {
         !self.stage.weather.is_calm()
     }
 
-    /// The flavour to acquire. For a read-write lock, a random half.
+    /// The flavour to acquire. For a read-write lock, a random one of its two halves.
     fn half(&mut self) -> Flavour {
         if self.stage.weather.is_rw() && self.dice.below(5) < 3 { Flavour::Read } else { self.stage.weather.flavour }
     }
@@ -122,7 +122,7 @@ impl Actor {
         }
     }
 
-    /// Records the token of a hold. M3: a hold of a fenced lock has a token.
+    /// Records the token of a hold. M3: every hold of a fenced lock has a token.
     fn note_token(&self, hold: usize, half: Flavour, token: Option<u64>, asked: Instant, fresh: bool) {
         match token {
             Some(number) => self.stage.history.numbered(hold, Token { number, asked, fresh }),
@@ -131,7 +131,8 @@ impl Actor {
         }
     }
 
-    /// W3: a wait lasts as long as requested and not much longer. 2 ms of the tolerance are timer rounding, twice.
+    /// W3: a wait lasts as long as requested and not much longer. The tolerance includes 2 ms, because timers round up
+    /// twice.
     fn check_wait(&self, wait: Duration, took: Duration) {
         let most = wait + 2 * self.stage.weather.latency() + ms(20);
         if took < wait || took > most {
@@ -142,7 +143,7 @@ impl Actor {
     /// Checks that an acquire may fail with this error.
     fn check_failure(&self, half: Flavour, owner: Option<&Owner>, error: &Error) {
         let deadlock = matches!(error, Error::WouldDeadlock { .. });
-        // RW2: another task with this owner reads, or holds a plain lock.
+        // RW2: another task with the same owner may hold the read half or a plain lock.
         if deadlock && owner.is_some() && matches!(half, Flavour::Write | Flavour::Plain) {
             return;
         }
@@ -154,7 +155,7 @@ impl Actor {
     async fn hold(&mut self, name: usize, owner: Option<&Owner>, holds: &mut Vec<usize>) {
         match self.dice.below(8) {
             0 if !self.stage.weather.plain => {
-                // During the extend the guard is off the stage, so no other task checks it.
+                // The guard is off the stage (`stage.rs`) during the extend, so no other task checks it.
                 let held = self.stage.take(holds[holds.len() - 1]);
                 self.stage.history.cut(held.hold);
                 let lease = self.dice.between(30, 700);
@@ -200,7 +201,7 @@ impl Actor {
         match changed {
             Ok(guard) => {
                 let hold = self.stage.enter(name, Flavour::Read, guard, watched, false);
-                // RW4: no writer acquired in between.
+                // RW4: no writer acquired between the write hold and the read hold.
                 self.stage.history.since(hold, began);
                 holds.push(hold);
             }
@@ -212,7 +213,7 @@ impl Actor {
         }
     }
 
-    /// Checks a guard that reported a loss: it must not be held, and `lost()` must return at once.
+    /// Checks a guard that reported a loss: `is_held` must be false, and `lost()` must complete at once.
     async fn lost(&self, guard: &Guard, error: &Error) {
         if guard.is_held() {
             self.stage.wrong(format!("M2: told lost ({error}) while held: {guard:?}"));
@@ -243,10 +244,10 @@ impl Actor {
                 let end = Instant::now() + held.guard.remaining();
                 let result = held.guard.unlock().await;
                 crate::trace::say(|| format!("{:>12?} {hold} unlocked: {result:?}", self.stage.start.elapsed()));
-                // The hold may end by itself while its release is in flight.
+                // The lease may end while the release is in flight.
                 if let (true, false, Err(error)) = (was_held, self.rough(), &result)
                     && !matches!(error, Error::NotHeld { .. } | Error::Lost { .. })
-                    // Allowed if the lease ended before the reply arrived.
+                    // The loss is allowed if the lease ended before the reply arrived.
                     && (!matches!(error, Error::ReleasePending { .. }) || Instant::now() < end)
                 {
                     self.stage.wrong(format!("an unlock failed in calm weather: {error}"));
@@ -255,7 +256,7 @@ impl Actor {
             2 => drop(self.stage.end(hold)),
             3 => {
                 let held = self.stage.end(hold);
-                // The unlock may be dropped part-way.
+                // The timeout may drop the unlock before it is done.
                 let _ = timeout(self.dice.between(0, 8), held.guard.unlock()).await;
             }
             _ => {

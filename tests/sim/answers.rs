@@ -1,5 +1,5 @@
-//! Checks replies and effects that the headers of scripts promise. In these cases the engine would hide a wrong reply,
-//! so no other test notices it. Readers of the headers still rely on the promise.
+//! Replies and effects that the headers of scripts promise, and that no other test notices: the engine would hide a
+//! wrong reply. Readers of the headers rely on these promises.
 
 use crate::prelude::*;
 
@@ -32,8 +32,8 @@ const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/leave
 const FAIR_REFRESH: &str = put_together!("common/holds", "fair/queue", "fair/mend", "fair/refresh");
 
 const FAIR: [&str; 4] = ["x", "q", "t", "w"];
-/// The last arguments of fair-lock scripts: own wait, first lease, publish command, Java's wait, watchdog, grace,
-/// channels.
+/// The last arguments of fair-lock scripts: the time for which a waiter of this crate keeps its place, first lease,
+/// publish command, the same time for a Java waiter, watchdog, grace time, prefix of channels.
 const TOLD: [&str; 7] = ["4000", "4000", "publish", "300000", "30000", "500", "c"];
 
 struct Store(SimServer);
@@ -57,7 +57,7 @@ impl Store {
         now(&self.0)
     }
 
-    /// Appends a queue entry of `owner` that was last refreshed at `kept`, in ms of the server's clock.
+    /// Appends a queue entry of `owner` that was last refreshed at `kept`, a time in ms on the server's clock.
     fn stands(&self, owner: &str, kept: i64) {
         let ticks = kept * 2 / 125 % 4096;
         let due = (kept + 4000) as f64 + ticks as f64 / 4096.0;
@@ -85,7 +85,7 @@ fn acquire_is_refused_when_earlier_hold_is_gone() {
         let keys = ["x", &cover, "{x}:rwlock_waiting"];
         let plain = [ME, "1000", "n.1", "e.1", "0", "0"];
         let half = [ME, "1000", "n.1", "e.1", "0", "0", "{x}", "0"];
-        // The lock is free, or held by this owner without the given hold, or held only by a dead reader.
+        // The lock is free, or this owner holds it without the given hold id, or only a dead reader holds it.
         let listed = |field: &str| format!("hset x {field} 1 {field}:holds ,a.1");
         let write = format!("{ME}:write");
         let cases: [Case<'_>; 7] = [
@@ -106,7 +106,7 @@ fn acquire_is_refused_when_earlier_hold_is_gone() {
             assert_eq!(store.run(script, keys, args), SimReply::Int(-3), "{n}: {state:?}");
             assert_eq!(store.does("hgetall x"), before, "{n}: {state:?}");
         }
-        // The same with a new hold of a fresh owner.
+        // The same script with a new hold of an owner that has no other hold.
         let fresh = [ME, "1000", "", "e.1", "0", "0", "{x}", "0"];
         assert_eq!(Store::new().run(WRITE, &keys, &fresh), SimReply::Int(-3));
     });
@@ -122,10 +122,10 @@ fn release_reply_distinguishes_missing_hold_from_freed_lock() {
         let store = Store::new();
         store.does(&format!("hset x {ME} 1"));
         assert_eq!(release(&store, "*"), SimReply::Int(0), "any hold, and no last moment");
-        // Without a channel nothing is published.
+        // An empty channel name: nothing is published.
         store.does(&format!("hset x {ME} 1"));
         assert_eq!(store.run(RELEASE, &["x"], &[ME, "1000"]), SimReply::Int(0));
-        // The renewal lists its command number instead of the unlisted hold.
+        // The renewal's command number is in the list instead of the unlisted hold.
         store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1"));
         store.does("pexpire x 9000");
         assert_eq!(store.run(RENEW, &["x"], &["-1000", "0", ME, ",-~5"]), list(&[1]));
@@ -139,7 +139,7 @@ fn steps_of_one_command_share_no_arguments_and_no_errors() {
         let store = Store::new();
         store.does("set s 1");
         let step = |args: &[&str]| [&["1", "1", &args.len().to_string()], args].concat().join(" ");
-        // Optional arguments of one step must not leak into the next step, even if that step has fewer arguments.
+        // A step must not see the optional arguments of an earlier step, even if it has fewer arguments.
         let told = [
             step(&[ME, "1000", "n.1", "e.1", "0", "0"]),
             step(&[ME, "1000", "n.2"]),
@@ -181,11 +181,11 @@ fn leave_releases_only_one_unlisted_hold() {
             |store: &Store, hold| store.run(FAIR_LEAVE, &FAIR, &[&[ME, hold, "9000", "", "n"][..], &TOLD].concat());
         let fields =
             |store: &Store| [ME.to_owned(), format!("{ME}:holds")].map(|field| store.does(&format!("hget x {field}")));
-        // The only hold, of a fresh owner.
+        // The only hold of an owner without a list.
         let store = Store::new();
         store.does(&format!("hset x {ME} 1"));
         assert_eq!((leave(&store, ""), store.does("exists x")), (SimReply::Int(0), SimReply::Int(0)));
-        // The unlisted hold, after another acquire by the same owner.
+        // The unlisted hold of an owner that has acquired again.
         store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1"));
         assert_eq!(leave(&store, ""), SimReply::Int(1));
         assert_eq!(fields(&store), [text("1"), text(",a.1")]);
@@ -205,13 +205,13 @@ fn acquire_refreshes_only_its_own_queue_entry() {
         let stay = |store: &Store| {
             store.run(FAIR_ACQUIRE, &FAIR, &[&[ME, "9000", "n.1", "", "0", "0", "2", "n1"][..], &TOLD].concat())
         };
-        // Another process waits under this owner. Its registration stays.
+        // Another process waits as this owner. Its registration stays.
         let store = Store::new();
         store.does(&format!("hset x {OTHER} 1"));
         store.does(&format!("hset w {ME} another"));
         assert_eq!(stay(&store), SimReply::Int(-4));
         assert_eq!(store.does(&format!("hget w {ME}")), text("another"));
-        // At the queue's end, without a deadline.
+        // This owner is last in the queue, and has no deadline.
         store.does(&format!("rpush q {JAVA} {ME}"));
         store.does(&format!("zadd t {} {JAVA}", store.now() + 60_000));
         assert!(matches!(stay(&store), SimReply::List(_)), "busy");
@@ -219,18 +219,18 @@ fn acquire_refreshes_only_its_own_queue_entry() {
     });
 }
 
-/// The fraction of a deadline encodes when it was set, and wraps around every 256 s.
+/// The fraction of a deadline is the time when it was set, modulo 256 s.
 #[test]
 fn queue_entry_expires_by_time_of_last_refresh() {
     virtually(async || {
-        // A place refreshed 10 s ago is dead. One refreshed just now, 3 s ago or "in 30 s" (the server's clock was set
-        // back) is alive.
+        // A place is dead if it was refreshed 10 s ago. It is alive if it was refreshed now, 3 s ago, or at a time in
+        // the future (the server's clock was set back).
         for (kept, lives) in [(-10_000, false), (30_000, true), (0, true), (-3_000, true)] {
-            // The result is the same in later periods of the fraction.
+            // The result is the same a multiple of 256 s later.
             for later in [0, 256_000, 512_000] {
                 let store = Store::new();
                 sleep(std::time::Duration::from_millis(later)).await;
-                // The deadline itself is moved a minute ahead, so only the fraction decides.
+                // The deadline is a minute ahead, so only its fraction can make the place dead.
                 store.stands(OTHER, store.now() + kept);
                 store.does(&format!("zincrby t 60000 {OTHER}"));
                 let asks = [&[ME, "9000", "", "", "0", "0", "1", "n1"][..], &TOLD].concat();
@@ -247,8 +247,8 @@ fn refresh_replies_for_every_lock_and_every_waiter() {
     virtually(async || {
         let store = Store::new();
         let at = store.now();
-        // x: its queue is broken, two waiters. y: held, one waiter. z: free, but no channel is known for the Java
-        // waiter at the head.
+        // Lock x has a broken queue, y is held and has a waiter, z is free and has a Java waiter whose channel is
+        // unknown.
         store.does("set q 1");
         store.does(&format!("hset y {OTHER} 1"));
         store.does(&format!("rpush qy {ME}"));
@@ -276,7 +276,7 @@ fn repeated_acquire_gets_same_reply_and_adds_no_hold() {
             assert_eq!(store.run(ACQUIRE, &["x"], &[ME, "1000"]), SimReply::Nil);
         }
         assert_eq!(store.does("hgetall x"), SimReply::List(vec![text(ME), text("1")]));
-        // A waiter was granted the lock and wants a shorter lease. The lease is set only once.
+        // A waiter was granted the lock and wants a shorter lease. Only the first command sets the lease.
         let store = Store::new();
         store.does(&format!("hset x {ME} 1 {ME}:holds ,n.1"));
         store.does("pexpire x 4000");
@@ -318,7 +318,7 @@ fn read_release_keeps_longest_cover_others_rely_on() {
         let left = |store: &Store, n| store.does(&format!("pttl {}", cover(n)));
         // A free lock: nothing to release.
         assert_eq!(release(&Store::new(), "a.1", ""), SimReply::Nil);
-        // The last cover is removed first. The remaining cover gets the longest remaining time.
+        // The release removes cover 1. The remaining cover gets the longer of both remaining times.
         let store = read_by_me("read", &[1000, 5000]);
         assert_eq!((release(&store, "a.1", ""), left(&store, 1)), (SimReply::Int(1), SimReply::Int(5000)));
         let store = read_by_me("read", &[1000, 9000, 3000]);
@@ -327,7 +327,7 @@ fn read_release_keeps_longest_cover_others_rely_on() {
         assert_eq!((release(&store, "a.1", ",a.2"), left(&store, 2)), (SimReply::Int(2), SimReply::Int(9000)));
         let store = read_by_me("read", &[1000, 2000, 9000]);
         assert_eq!((release(&store, "a.1", ",a.2,a.3"), left(&store, 2)), (SimReply::Int(2), SimReply::Int(2000)));
-        // While the owner also writes, the hash must not expire before the cover.
+        // The owner also holds the write half, so the hash must not expire before the cover.
         let store = read_by_me("write", &[1000, 9000]);
         store.does("pexpire x 5000");
         assert_eq!((release(&store, "a.1", ""), store.does("pttl x")), (SimReply::Int(1), SimReply::Int(9000)));

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-/// The undo runs long before the leases end, and also removes what a late copy acquires after the undo.
+/// The undo runs long before the leases end. A late copy of the acquire arrives after the undo, and is undone too.
 #[test]
 fn multi_lock_acquire_with_lost_reply_leaves_no_keys() {
     let late = ms(600);

@@ -14,24 +14,24 @@ pub enum Op {
     TryLock,
     LockFor,
     LockLeased,
-    /// `acquire` under an owner without a hold.
+    /// `acquire` under an owner that has no hold.
     First,
     FirstShared,
     /// `acquire` under an owner that holds the lock already.
     Again,
     AgainShared,
     AgainLeased,
-    /// Read, under an owner that writes.
+    /// Acquires the read half under an owner that holds the write half.
     Under,
-    /// Write, under an owner that reads.
+    /// Acquires the write half under an owner that holds the read half.
     Upgrade,
     Downgrade,
     DowngradeLeased,
     Scope,
-    /// The last hold.
+    /// Unlocks the owner's last hold.
     Unlock,
     UnlockLeased,
-    /// With another hold of the same owner.
+    /// Unlocks a hold of an owner that has another hold.
     UnlockInner,
     Extend,
     ExtendShort,
@@ -44,7 +44,7 @@ pub enum Op {
     Release,
     ReleaseInner,
     Run,
-    /// `run` of work that outlasts the lease.
+    /// `run` with work that takes longer than the lease.
     RunLost,
     Lost,
     Expiring,
@@ -87,8 +87,8 @@ impl Op {
         matches!(self, Self::Downgrade | Self::DowngradeLeased)
     }
 
-    /// True if the text of the owner was read. Other clients may then act as this owner, so only the server knows its
-    /// count.
+    /// True if the owner's text was read. Other clients may then act as this owner, so only the server knows how many
+    /// holds the owner has.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::FirstShared | Self::AgainShared | Self::Release | Self::ReleaseInner)
     }
@@ -97,14 +97,14 @@ impl Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     Alone,
-    /// Another client holds the lock and will release it. If the subject holds the lock, the other client waits for
-    /// it.
+    /// Another client holds the lock and will release it. If the subject (the client under test) holds the lock, the
+    /// other client waits for it.
     Contended,
     /// As `Contended`, and a task of the subject's client waits ahead of the subject.
     Behind,
     /// Another task of the subject's client holds the lock, and may hand it over.
     Local,
-    /// One client reads, and another client waits to write.
+    /// One client holds the read half, and another client waits for the write half.
     HeldBack,
     /// As `Alone`, and the subject's hold is watched for a while after the call.
     Free,
@@ -115,15 +115,15 @@ pub enum Scene {
 }
 
 impl Scene {
-    /// True if the subject's hold is watched after the call. Late commands must not harm it, and doubts are undone at
-    /// once at servers that answer.
+    /// True if the subject's hold is watched after the call. Late commands must not harm this hold. At servers that
+    /// answer, a command in doubt is undone at once.
     pub const fn is_watched(self) -> bool {
         matches!(self, Self::Free | Self::Obstacle | Self::Away)
     }
 }
 
-/// The flavour that the other clients acquire. For a read-write lock, the other half. For a downgrade, the write half,
-/// because a downgrade must not admit a writer.
+/// The flavour that the other clients acquire. For a read-write lock, the half that `flavour` is not. For a downgrade,
+/// the write half, because a downgrade must not admit a writer.
 fn other_half(flavour: Flavour, op: Op) -> Flavour {
     match flavour {
         Flavour::Read => Flavour::Write,
@@ -177,7 +177,7 @@ impl Subject {
         Self { client, lock, owner, held, other }
     }
 
-    /// The call. Returns its guard, if it returns one.
+    /// Makes the call. Returns the guard of a successful acquire.
     pub fn call(&mut self, op: Op) -> BoxFuture<'_, Result<Option<Guard>>> {
         let ends = matches!(op, Op::Unlock | Op::UnlockLeased | Op::UnlockInner) || op.is_downgrade();
         let unlocked = ends.then(|| self.held.pop().unwrap());
@@ -262,7 +262,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Number of tasks that waited to write and have acquired the lock.
+    /// Number of tasks that waited for the write half and got it.
     pub fn writers(&self) -> usize {
         self.writers.load(Ordering::Relaxed)
     }
@@ -312,7 +312,7 @@ pub async fn others(op: Op, made: Made, scene: Scene, fleet: &Fleet) -> Others {
     if scene == Scene::Behind || (scene == Scene::Local && !op.begins_free()) {
         tasks.push(take(0, flavour));
     }
-    // Time for the waiters to try once and subscribe.
+    // Gives the waiters time to try once and to subscribe.
     sleep(if matches!(scene, Scene::Alone | Scene::Free | Scene::Away) { ms(0) } else { ms(12) }).await;
     Others { tasks, writers }
 }

@@ -1,5 +1,5 @@
-//! Several tasks act as one owner, next to other owners. A holding task releases only after all waiting tasks of the
-//! same owner have acquired. If one waiting task stays in the queue of its process, both sides wait forever.
+//! Several tasks act as one owner, while other owners compete. A task that holds the lock releases it only when all
+//! waiting tasks of its owner have acquired. If one of these tasks stays in the local queue, the run hangs.
 
 use crate::prelude::*;
 use distlock::Step;
@@ -9,13 +9,13 @@ const NAME: &str = "orders:42";
 const TASKS: u64 = 10;
 const OWNERS: u64 = 2;
 
-/// Longer than a few round trips for each task, and far below `poll_cap`, so that no task acquires by polling.
+/// Longer than a few round trips of each task. Far below `poll_cap`, so that no task acquires by polling.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The waiting tasks by owner and half. Each waiting task keeps its entry alive.
 type Waiting = Arc<Mutex<Vec<Weak<(u64, Flavour)>>>>;
 
-/// True if an owner that holds one half may acquire the other half.
+/// True if an owner that holds the half `held` may acquire the half `wanted`.
 const fn lets_in(held: Flavour, wanted: Flavour) -> bool {
     !matches!((held, wanted), (Flavour::Read, Flavour::Write))
 }
@@ -49,8 +49,8 @@ async fn task(
         drop(waits);
         let guard = match outcome {
             Ok(Ok(Some(guard))) => guard,
-            // The task gave up, perhaps before its owner's earlier commands were answered. Or its owner reads, and the
-            // task wanted to write.
+            // The wait ended, perhaps before the replies to earlier commands of this owner. Or the task wanted the
+            // write half, and its owner holds the read half.
             Err(_) | Ok(Ok(None) | Err(Error::WouldDeadlock { .. } | Error::Timeout { step: Step::Command, .. })) => {
                 continue;
             }

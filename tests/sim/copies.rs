@@ -3,8 +3,8 @@
 use crate::pair::Pair;
 use crate::prelude::*;
 
-/// An `extend` to a shorter lease has no effect while another client has a hold under the same owner. A late copy that
-/// arrives after the release of that hold must not shorten the lease either, even before its last moment.
+/// An `extend` to a shorter lease has no effect while another client has a hold under the same owner. That hold is
+/// released, and a copy of the extend arrives before its last moment. The copy must not shorten the lease.
 #[test]
 fn late_copy_of_extend_does_not_shorten_lease() {
     each(REENTRANT, async |flavour| {
@@ -13,7 +13,7 @@ fn late_copy_of_extend_does_not_shorten_lease() {
         let they: Owner = me.to_string().parse().unwrap();
         let guard = enter(&**mine, me, 20_000).await;
         let beside = take(&**other, &they).await;
-        // Now the client knows the server's clock.
+        // The call teaches the client the server's clock.
         guard.extend(ms(15_000)).await.unwrap();
         ours.link.plan_next(Mishap::LateCopy(ms(200)));
         guard.extend(ms(5_000)).await.unwrap();
@@ -26,8 +26,8 @@ fn late_copy_of_extend_does_not_shorten_lease() {
     });
 }
 
-/// Passes a fair lock on to our waiter. Returns the guard and the owner's text on the server. `Guard::owner` would
-/// prevent recycling of the owner.
+/// Passes a fair lock on to a waiter of our client. Returns its guard, and the owner's text on the server. The test
+/// does not call `Guard::owner`, because then the client would not reuse the owner.
 async fn passed_on(pair: &Pair) -> (Guard, String) {
     let Pair { server, mine, other, .. } = pair;
     let held = other.lock().await.unwrap();
@@ -41,14 +41,14 @@ async fn passed_on(pair: &Pair) -> (Guard, String) {
     (guard.unwrap(), other.state().await.unwrap().holders[0].0.clone())
 }
 
-/// Waiters of a fair lock recycle owners. A late copy of an earlier waiter's answered release must not affect a later
-/// waiter with the same owner.
+/// A client reuses the owners of waiters of a fair lock. A late copy of an earlier waiter's release must not affect a
+/// later waiter with the same owner.
 #[test]
 fn late_copy_of_release_does_not_end_hold_of_recycled_owner() {
     virtually(|| async {
         let pair = Pair::near(Flavour::Fair);
         let mut before = String::new();
-        // An owner that was granted the lock before its subscription was confirmed is not recycled, so this may take
+        // If the grant arrives before the subscription is confirmed, the owner is not reused. So the test may need
         // several tries.
         for _ in 0..10 {
             let (guard, owner) = passed_on(&pair).await;
@@ -67,13 +67,13 @@ fn late_copy_of_release_does_not_end_hold_of_recycled_owner() {
     });
 }
 
-/// A fair acquire was abandoned and undone. A late copy, still before its last moment, takes a place in the queue. The
-/// client must remove that place as soon as no further copy can arrive, without waiting for it to expire.
+/// A fair acquire was abandoned and undone. A copy arrives before its last moment and takes a place in the queue. The
+/// client must remove the place as soon as no further copy can arrive, long before the place expires.
 #[test]
 fn late_copy_of_fair_acquire_leaves_no_queue_entry() {
     virtually(|| async {
         let Pair { ours, mine, other, me, .. } = Pair::near(Flavour::Fair);
-        // Now the client knows the server's clock.
+        // The acquire teaches the client the server's clock.
         take(&*mine, &me).await.unlock().await.unwrap();
         let held = other.lock().await.unwrap();
         ours.link.plan_next(Mishap::LateOnly(ms(200)));
@@ -88,8 +88,8 @@ fn late_copy_of_fair_acquire_leaves_no_queue_entry() {
     });
 }
 
-/// A writer's acquire was in doubt and was undone, and its owner waits again. Neither the undo nor the second look may
-/// remove that owner's mark, because then the owner is not notified.
+/// A writer's acquire was in doubt and was undone, and its owner waits again. The undo and the second look must leave
+/// the owner's mark (its entry among the waiting writers), because without the mark the owner is not notified.
 #[test]
 fn undo_of_write_acquire_keeps_mark_of_waiting_owner() {
     each(pairs([Flavour::Read, Flavour::Write], [false, true]), async |(held_by, another_waits)| {

@@ -1,5 +1,4 @@
-//! More concurrent readers than a script scans. Readers acquire, release, die, are cut off and arrive late, with
-//! writers in between.
+//! More readers at once than a script scans, and writers in between. The readers acquire, release, die or are cut off.
 
 use crate::prelude::*;
 
@@ -10,14 +9,14 @@ const ROUNDS: usize = 4;
 const WATCHDOG: Duration = ms(600);
 const POLL_CAP: Duration = ms(300);
 const LEASE: Duration = ms(9_000);
-/// Time in ms by which the hash may outlive its readers if there are many. Clients that read only the hash wait that
-/// much longer.
+/// Time in ms by which the hash of many readers may outlive them. Clients that know only the hash wait that much
+/// longer.
 const SLACK: i64 = 5_000;
 
 struct Scene {
     server: SimServer,
     parties: Vec<Party>,
-    /// Guards of readers, until their release is called.
+    /// Guards of readers. A reader removes its guard before it calls the release.
     reading: Mutex<BTreeMap<usize, Arc<Guard>>>,
     next: AtomicUsize,
     over: AtomicBool,
@@ -27,7 +26,7 @@ struct Scene {
     written: AtomicUsize,
 }
 
-/// Errors that faults cause. Any other error is a failure.
+/// True for errors that faults cause. Any other error is a failure.
 fn passes(error: &Error) -> bool {
     error.is_retryable() || matches!(error, Error::Lost { .. } | Error::NotHeld { .. } | Error::ReleasePending { .. })
 }
@@ -67,7 +66,7 @@ impl Scene {
             sleep(ms(dice.below(400))).await;
             let mut how = Acquire::new().wait(ms(20_000));
             if dice.once_in(3) {
-                // An owner that left a hold behind is replaced below.
+                // An owner that left a hold behind is not used again.
                 how = how.owner(&owner);
             }
             if dice.once_in(3) {
@@ -90,7 +89,7 @@ impl Scene {
             let Some(guard) = Arc::into_inner(guard) else { return self.wrong("a guard is kept".to_owned()) };
             match dice.below(8) {
                 0 => drop(guard),
-                // The hold is left behind, and its lease ends by itself.
+                // The hold stays without a guard until its lease ends.
                 1 => {
                     drop(guard.into_owner());
                     owner = client.owner();
@@ -170,7 +169,7 @@ async fn crowd(seed: u64, rough: bool) -> (Vec<String>, usize, usize) {
     sleep(WATCHDOG * 3).await;
     scene.parties[2].link.partition(false);
     all(tasks).await;
-    // Only abandoned holds remain. A writer acquires when the last of them has expired.
+    // Only holds without guards remain. A writer acquires when the last of them has expired.
     let (began, writer) = (Instant::now(), scene.parties[0].client.rw(NAME).write());
     let within = LEASE + ms(SLACK as u64) + POLL_CAP + ms(1_000);
     match writer.lock_for(within * 2).await {

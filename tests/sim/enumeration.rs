@@ -1,6 +1,6 @@
-//! C1: polls every public async function k times and drops it, for every k. The scenes are: alone, contended, and
-//! behind a local waiter. Every fault hits every command and every await point. Nothing may be left, and other clients
-//! must get the lock. RedLocks, multi locks and fenced locks run over several servers.
+//! C1: polls every public async function k times and drops it, for every k. The caller is alone, contends with another
+//! client, or waits behind a task of its own client. Every fault hits every command and every await point. Nothing may
+//! be left, and other clients must get the lock. RedLocks, multi locks and fenced locks run over several servers.
 
 use crate::cases::{Op, Scene};
 use crate::made::Made;
@@ -11,7 +11,7 @@ const MISHAPS: [&[Mishap]; 11] = [
     &[Mishap::LoseReply],
     &[Mishap::SwallowRequest],
     &[Mishap::SwallowReply],
-    // Runs after the client has timed out.
+    // The command runs after the client has timed out.
     &[Mishap::DelayBy(ms(230))],
     &[Mishap::LoseRequest],
     &[Mishap::NotSent],
@@ -36,7 +36,7 @@ const BREAKS: [Break; 8] = [
     Break::Partition(ms(300)),
     Break::Stall(ms(300)),
 ];
-/// Without `FULL`, watched scenes try only the first so many `MISHAPS` and `BREAKS`.
+/// How many `MISHAPS` and `BREAKS` watched scenes try without `FULL`: only the first ones.
 const FEW: (usize, usize) = (4, 2);
 
 struct Tally {
@@ -49,7 +49,8 @@ struct Tally {
     rough: Duration,
     deepest: usize,
     turn: usize,
-    /// Step between the numbers of polls that are tried with a fault. The next fault starts at another offset.
+    /// Step between the numbers of polls that are tried with a fault. Each fault starts at another offset than the one
+    /// before it.
     stride: usize,
 }
 
@@ -89,7 +90,7 @@ impl Tally {
         let turn = self.turn;
         for polls in (turn % stride..300).step_by(stride) {
             let ends = [When::AtOnce, When::Woken];
-            // An unpolled call cannot be woken.
+            // A call without a poll has no waker, so it is dropped at once.
             let one = if polls == 0 { 0 } else { (polls + turn) / stride % 2 };
             for when in if all && polls > 0 { ends.to_vec() } else { vec![ends[one]] } {
                 let Self { made, prefer, .. } = *self;
@@ -121,7 +122,7 @@ impl Tally {
                 breaks.truncate(FEW.1);
             }
         }
-        // Without `FULL`: only the first server, where the lock waits, and the last server.
+        // Without `FULL`, only the first server, where the lock waits, and the last server get faults.
         for server in (0..sent.len()).filter(|n| full() || *n == 0 || n + 1 == sent.len()) {
             for (number, mishaps) in pairs(0..sent[server], mishaps.clone()) {
                 self.every_poll(op, scene, Fault::Command(server, number, mishaps)).await;

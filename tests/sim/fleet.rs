@@ -15,7 +15,7 @@ impl Fleet {
         Self { servers, clients }
     }
 
-    /// A RedLock of this name over all servers.
+    /// A RedLock of this client and name over all servers.
     pub fn red(&self, client: usize, flavour: Flavour, name: &str, node_timeout: Duration) -> RedLock {
         let clients = self.clients[client].iter().map(|party| party.client.clone());
         RedLock::over(clients, flavour, name).node_timeout(node_timeout)
@@ -50,12 +50,12 @@ impl Fleet {
     }
 }
 
-/// The remaining time of an owner's hold at a server, in ms; -2 if it has none.
+/// The remaining time of an owner's hold at a server, in ms. It is -2 if the owner has no hold.
 pub fn span(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> i64 {
     if count(server, flavour, name, owner) == 0 { -2 } else { lasts(server, flavour, name, owner) }
 }
 
-/// An owner's text at this server. At each server of a RedLock, the last byte of the owner's UUID is different.
+/// An owner's text at this server. A RedLock uses another last byte of the owner's UUID at each server.
 pub fn moved(owner: &str, server: usize) -> String {
     let byte = u8::from_str_radix(&owner[34..36], 16).unwrap();
     format!("{}{:02x}{}", &owner[..34], byte ^ server as u8, &owner[36..])

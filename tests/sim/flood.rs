@@ -1,9 +1,9 @@
-//! A flood of messages: any client of Redis may publish.
+//! A flood of messages. Any client of Redis may publish on a lock's channel.
 
 use crate::prelude::*;
 
-/// Waiters react to a burst of messages at once, then to one message every 10 ms. So a busy channel does not flood the
-/// server.
+/// A waiter attempts after each message of a short burst, later after at most one message every 10 ms. So a busy
+/// channel does not flood the server.
 #[test]
 fn waiter_does_not_query_server_for_every_message() {
     const MESSAGES: u64 = 4000;
@@ -23,7 +23,7 @@ fn waiter_does_not_query_server_for_every_message() {
             sleep(ms(1)).await;
         }
         let asked = server.scripts_run() - before;
-        // Includes a few renewals and refreshes of queue entries.
+        // The count includes a few renewals and refreshes of queue entries.
         assert!((50..64 + MESSAGES / 10 + 60).contains(&asked), "asked {asked} times");
         drop(guard);
         waiter.await.unwrap().unwrap();

@@ -20,8 +20,8 @@ async fn quiet(client: &Client) {
     }
 }
 
-/// A renewal names the only hold of an owner. Before it arrives, that hold is released, and the owner has a new hold
-/// that the renewal does not name. The new hold must not be reported lost.
+/// A renewal names the only hold of an owner. Before the renewal arrives, the hold is released, and the owner gets a
+/// new hold. The new hold must not be reported lost.
 #[test]
 fn renewal_in_flight_does_not_end_newer_hold() {
     each(REENTRANT, async |flavour| {
@@ -40,8 +40,8 @@ fn renewal_in_flight_does_not_end_newer_hold() {
     });
 }
 
-/// The reply to a first acquire arrives after its lease, so the same owner asks again. The server does not list the
-/// hold of a fresh owner, so no list position identifies the hold.
+/// The reply to a first acquire arrives after its lease, so the owner asks again. The first hold has no id in the
+/// owner's list, so the server cannot recognise it by an id.
 #[test]
 fn repeated_first_acquire_can_be_reentered() {
     each(REENTRANT, async |flavour| {
@@ -67,7 +67,7 @@ fn repeated_first_acquire_can_be_reentered() {
 const QUEUE: &str = "redisson_lock_queue:{x}";
 
 /// `{x}` and `x` share one queue. An owner waits there for `{x}`, and another client acquires `x` under the same owner.
-/// The waiter keeps its place.
+/// The waiter must keep its place.
 #[test]
 fn queue_entry_survives_acquire_of_other_lock_with_same_queue() {
     virtually(|| async {
@@ -85,8 +85,8 @@ fn queue_entry_survives_acquire_of_other_lock_with_same_queue() {
     });
 }
 
-/// A waiter learns only at the end of its wait that its place is gone. The old registration must not receive the grant
-/// of a later wait of the same owner.
+/// A waiter learns only at the end of its wait that its place is gone. A later wait of the same owner must get its own
+/// grant: the registration of the first wait must not receive it.
 #[test]
 fn registration_of_displaced_waiter_is_not_granted() {
     virtually(|| async {
@@ -94,12 +94,12 @@ fn registration_of_displaced_waiter_is_not_granted() {
         let first = Party::new(&pair.server, way(ms(20)), |_| ());
         let me = first.client.owner();
         let held = third(&pair.server, "x").1.lock().await.unwrap();
-        // Now the client knows the server's clock.
+        // The acquire teaches the client the server's clock.
         take(&first.client.fair("y"), &me).await.unlock().await.unwrap();
         let waiting = first.client.fair("x");
         let how = Acquire::new().owner(&me).wait(ms(115));
         let waits = tokio::spawn(async move { waiting.acquire(how).await });
-        // The waiter has queued and subscribed. Its second attempt is in flight when its place is deleted.
+        // The first waiter has queued and subscribed. Its second attempt is in flight when its place is deleted.
         while pair.server.channels().is_empty() {
             sleep(ms(1)).await;
         }
@@ -134,14 +134,14 @@ fn release_of_expired_guard_does_not_end_newer_hold() {
     });
 }
 
-/// Two tasks wait for a fair lock under one owner. The second enters next to the first, but the reply to its first
-/// attempt arrives after the lease. The client releases this hold. The acquire retries at once with another hold.
+/// Two tasks wait for a fair lock under one owner. The second task enters next to the first, but the reply to its
+/// attempt arrives after the lease. The client releases this hold, and the task acquires another hold at once.
 #[test]
 fn acquire_after_late_grant_gets_hold_of_its_own() {
     virtually(|| async {
         let pair = pair(Flavour::Fair, true);
         let Pair { ours, mine, me, .. } = &pair;
-        // Now the client knows the server's clock.
+        // The acquire teaches the client the server's clock.
         take(&**mine, me).await.unlock().await.unwrap();
         ours.link.plan_next(Mishap::DelayBy(ms(20)));
         let (first, second) = tokio::join!(take(&**mine, me), async {
@@ -194,14 +194,15 @@ fn waiter_does_not_take_hold_of_other_client_for_grant() {
     });
 }
 
-/// A renewal that only maintains a reader's long explicit lease does not renew a watched hold that was acquired since.
+/// A reader's explicit lease is longer than the watchdog's, so rounds renew it too. Such a round must not count as a
+/// renewal of a watched hold that was acquired since.
 #[test]
 fn renewal_of_long_lease_does_not_renew_newer_watched_hold() {
     virtually(|| async {
         let Pair { server, ours, mine, me, .. } =
             Pair::new(Flavour::Read, way(ms(1000)), |options| options.coalesce = false);
         let _long = enter(&*mine, &me, 300_000).await;
-        // Now the server knows the script.
+        // The round teaches the server the script.
         ours.client.renew_now().await;
         let (watched, _) = tokio::join!(take(&*mine, &me), async {
             sleep(ms(1990)).await;

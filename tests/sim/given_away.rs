@@ -7,7 +7,7 @@ fn pair(flavour: Flavour) -> Pair {
     Pair::new(flavour, LinkOptions::default(), |_| {})
 }
 
-/// Whether these guards are still held after two rounds of renewal, which notify every guard that lost its hold.
+/// Whether these guards are still held after two rounds of renewal. A round notifies every guard that lost its hold.
 async fn are_held(us: &Party, guards: &[Guard]) -> Vec<bool> {
     us.client.renew_now().await;
     us.client.renew_now().await;
@@ -24,7 +24,7 @@ enum When {
     Again,
 }
 
-/// A release by owner takes the hold without a guard first, in whichever order the two were acquired.
+/// A release by owner ends the hold without a guard, whether it was acquired first or second.
 #[test]
 fn release_by_owner_ends_hold_without_guard_first() {
     let cases = pairs([When::AtOnce, When::Later, When::Again], pairs(REENTRANT, [false, true]));
@@ -65,9 +65,8 @@ fn second_release_by_owner_gets_not_held_error() {
     );
 }
 
-/// A release by owner ends one hold: one of two guards is notified, and the other stays held. A release in the same
-/// client notifies at once. If another client, which read the owner from the lock, released it, the next renewal
-/// notifies.
+/// A release by owner ends one hold: one of two guards is notified, and the other guard stays held. If the same client
+/// releases, it notifies at once. If another client releases with the owner's text, the next renewal notifies.
 #[test]
 fn release_by_owner_ends_one_of_two_guards() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, by_others)| {
@@ -91,8 +90,8 @@ fn release_by_owner_ends_one_of_two_guards() {
     });
 }
 
-/// A copy of the command that marks a hold as guardless has no effect: neither at once, nor after the marked hold was
-/// released.
+/// A hold is marked on the server when it has no guard. A copy of the marking command has no effect, whether it arrives
+/// before or after the release of this hold.
 #[test]
 fn copy_of_disown_has_no_effect() {
     each(pairs(REENTRANT, [Mishap::DuplicateRequest, Mishap::LateCopy(ms(500))]), async |(flavour, copy)| {
@@ -104,7 +103,7 @@ fn copy_of_disown_has_no_effect() {
         sleep(ms(100)).await;
         assert_eq!(mine.release(me).await.unwrap(), Released::StillHeld(1));
         sleep(ms(1000)).await;
-        // The next release ends the hold that has a guard, and notifies that guard.
+        // The next release ends the hold that has a guard, and the guard is notified.
         assert_eq!(mine.release(me).await.unwrap(), Released::Free);
         assert!(!kept.is_held() && kept.unlock().await.is_err());
         pair.ends().await;

@@ -21,7 +21,7 @@ pub struct Token {
     pub number: u64,
     /// When the acquire was called.
     pub asked: Instant,
-    /// True if the owner held nothing before, so the token must be a new one.
+    /// True if the owner had no hold before this acquire, so the token must be new.
     pub fresh: bool,
 }
 
@@ -45,7 +45,7 @@ impl History {
         self.0.lock()[hold].token = Some(token);
     }
 
-    /// Sets the start of a hold that replaces an earlier hold: the time when the earlier hold was given up.
+    /// Moves the start of a hold back to the time when the same owner gave up its earlier hold.
     pub fn since(&self, hold: usize, from: Instant) {
         self.0.lock()[hold].from = from;
     }
@@ -54,7 +54,7 @@ impl History {
         self.0.lock()[hold].until = until;
     }
 
-    /// Ends the known validity now, because the lease may become shorter.
+    /// Ends the hold's known validity (`until`) now, because its lease may become shorter.
     pub fn cut(&self, hold: usize) {
         let hold = &mut self.0.lock()[hold];
         hold.until = hold.until.min(Instant::now());
@@ -68,7 +68,7 @@ impl History {
         self.0.lock().len()
     }
 
-    /// Since when a name has been free, at the earliest `start`. `None` if the lock is held.
+    /// The time since when a name has been free, not before `start`. `None` if the lock is held.
     pub fn free_since(&self, name: usize, start: Instant) -> Option<Instant> {
         let holds = self.0.lock();
         let mut of_name = holds.iter().filter(|hold| hold.name == name);
@@ -82,8 +82,8 @@ impl History {
         holds.iter().map(line).collect()
     }
 
-    /// M1, RW1: pairs of holds of different owners that overlap for longer than `told`. Ignores the name `except`, and
-    /// pairs of readers.
+    /// M1, RW1: pairs of holds of different owners that overlap for longer than `told`. Pairs of readers and the name
+    /// `except` are ignored.
     pub fn overlaps(&self, start: Instant, except: Option<usize>, told: Duration) -> Vec<String> {
         let mut holds = self.0.lock().clone();
         holds.retain(|hold| except != Some(hold.name));
@@ -105,8 +105,9 @@ impl History {
         found
     }
 
-    /// M3: tokens of different sections that are equal or in the wrong order. The order is wrong if the smaller token
-    /// belongs to the acquire that began after the other had returned. A re-entry keeps its section's token.
+    /// M3: pairs of sections (times in which the lock was held) whose tokens are equal or in the wrong order. The order
+    /// is wrong if the smaller token belongs to an acquire that began after the other acquire had returned. A re-entry
+    /// keeps the token of its section.
     pub fn stale(&self, start: Instant) -> Vec<String> {
         let holds = self.0.lock().clone();
         let mut numbered: Vec<_> = holds.iter().filter_map(|hold| Some((hold, hold.token?))).collect();
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(history.overlaps(start, None, ms(0)), Vec::<String>::new());
         history.begin(0, "d".into(), true, start + ms(60));
         assert_eq!(history.overlaps(start, None, ms(0)).len(), 1);
-        // Overlaps with a reader, which is allowed, and with the writer, which is not.
+        // This hold overlaps with a reader, which is allowed, and with a writer, which is not.
         history.begin(0, "e".into(), true, start + ms(60));
         assert_eq!(history.overlaps(start, None, ms(0)).len(), 2);
         assert_eq!(history.overlaps(start, Some(0), ms(0)).len(), 0);
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(history.stale(start).len(), 2);
         hold("d", ms(20), 6);
         assert_eq!(history.stale(start).len(), 2);
-        // Handed over without a new token.
+        // A hold that was handed over without a new token.
         hold("d", ms(20), 6);
         assert_eq!(history.stale(start).len(), 3);
     }

@@ -5,7 +5,7 @@ use crate::prelude::*;
 
 pub const NAME: &str = "orders:42";
 
-/// Watchdog of these clients. The other times are scaled to it.
+/// Watchdog of these clients. Their other times are in proportion to it.
 pub const WATCHDOG: Duration = ms(600);
 pub const TIMEOUT: Duration = ms(200);
 pub const ROUND_TRIP: Duration = ms(10);
@@ -53,7 +53,7 @@ impl Made {
         }
     }
 
-    /// Server, flavour and name of each member. The member of a RedLock is on every server.
+    /// Server, flavour and name of each member. A RedLock's member is on every server.
     fn parts(self) -> Vec<Part> {
         match self {
             Self::One(flavour) | Self::Red(flavour) => vec![(0, flavour, NAME)],
@@ -77,7 +77,7 @@ impl Made {
         }
     }
 
-    /// The part of the lock that another client holds at first: the whole lock, or one member.
+    /// The lock that another client holds in the scene `Obstacle`: the whole lock, or one member.
     pub fn obstacle(self, fleet: &Fleet, client: usize) -> Box<dyn DistLock> {
         match self {
             Self::Batch => lock(&fleet.clients[client][0].client, Flavour::Reentrant, "b"),

@@ -1,4 +1,5 @@
-//! Checks the order in which waiters of a fair lock are served (F1o), by looking at its queue.
+//! Checks the order in which waiters of a fair lock are served, by looks at its queue. A waiter must not acquire before
+//! a waiter ahead of it that still waits.
 
 use crate::prelude::*;
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ impl Order {
         self.except.insert(owner);
     }
 
-    /// Reads holder and queue. Returns an error text if a new holder was behind waiters that still wait.
+    /// Reads holder and queue. Returns an error text if a new holder overtook a waiter that still waits.
     pub fn look(&mut self, server: &SimServer) -> Option<String> {
         let holder = words(&does(server, &format!("hkeys {}", self.hash))).into_iter().next();
         let queue = words(&does(server, &format!("lrange {} 0 -1", self.list)));

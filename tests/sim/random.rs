@@ -57,7 +57,7 @@ async fn run(seed: u64, flavour: Flavour, kind: Kind) -> Run {
     run
 }
 
-/// The outputs of the tasks, which must end (W1).
+/// Waits for the tasks, and returns their outputs. A task that does not end breaks W1.
 async fn ended<T>(stage: &Stage, tasks: Vec<JoinHandle<T>>) -> Vec<T> {
     let limit = Instant::now() + ms(120_000);
     let mut outputs = Vec::new();
@@ -78,7 +78,7 @@ async fn ended<T>(stage: &Stage, tasks: Vec<JoinHandle<T>>) -> Vec<T> {
 /// Ends a run: checks counts, cleans up, and checks M1 over the whole history.
 async fn finish(stage: &Stage) {
     let parties: Vec<&Party> = stage.parties.iter().collect();
-    // After this time nothing is in flight, and lost holds have expired.
+    // After this pause no command is in flight, and lost holds have expired.
     sleep(stage.weather.clean_bound()).await;
     stage.check_counts();
     drop_all(stage);
@@ -88,7 +88,7 @@ async fn finish(stage: &Stage) {
     for wrong in stage.history.overlaps(stage.start, stage.weather.forced, ms(0)) {
         stage.wrong(wrong);
     }
-    // Even after a force, no token is repeated.
+    // A lock that was forced open also gets a new token.
     if stage.weather.kind != Kind::DataLoss {
         stage.history.stale(stage.start).into_iter().for_each(|wrong| stage.wrong(wrong));
     }
@@ -131,18 +131,19 @@ weathers! {
     fenced: Fenced;
     spin: Spin;
     plain: Plain;
-    // Covers both halves.
+    // `Write` stands for both halves here.
     rw: Write;
 }
 
-/// Negative control: when the server loses its data, the checker must find two holders and no other broken rule.
+/// Negative control. When the server loses its data, the checker must find two holders, and no broken rule but those
+/// below.
 #[test]
 fn data_loss_is_reported_as_two_holders() {
     let mut found = 0;
     for seed in seeds(6) {
         let run = virtually(async move || run(seed, Flavour::Reentrant, Kind::DataLoss).await);
         found += run.wrong.iter().filter(|wrong| wrong.contains("M1")).count();
-        // M2 and W1 may fail, too: no client detects the loss at once, and nobody notifies the waiters.
+        // M2 and W1 may be broken too: no client detects the loss at once, and no message wakes the waiters.
         let other: Vec<_> =
             run.wrong.iter().filter(|wrong| !["M1:", "M2:", "W1: lock"].iter().any(|id| wrong.contains(id))).collect();
         assert!(other.is_empty(), "SEED={seed}: {other:?}");

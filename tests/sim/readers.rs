@@ -1,4 +1,4 @@
-//! Checks the state of a read-write lock, and that its readers acquire when they may (W1).
+//! Checks the state of a read-write lock, and that its readers acquire when the lock admits them (W1).
 
 use crate::prelude::*;
 
@@ -12,7 +12,7 @@ pub struct Readers {
 struct State {
     waiting: BTreeMap<usize, Waiter>,
     next: usize,
-    /// By name: since when the lock admits readers, and in how many looks in a row.
+    /// By name: since when the lock admits readers, and the number of looks since.
     open: Vec<Option<(u32, Instant)>>,
 }
 
@@ -24,7 +24,7 @@ struct Waiter {
 
 pub struct Look {
     pub wrong: Vec<String>,
-    /// True if a live holder excludes writers.
+    /// True if the lock has a live holder.
     pub is_live: bool,
 }
 
@@ -57,7 +57,7 @@ impl Readers {
         let mut wrong = Vec::new();
         let fields = words(&does(server, &format!("hgetall {key}")));
         let mode = fields.chunks(2).find(|pair| pair[0] == "mode").map(|pair| pair[1].clone());
-        // Lists of hold ids are no holders.
+        // A list of hold ids is not a holder.
         let holds = |field: &&str| *field != "mode" && !field.ends_with(":holds");
         let holders: Vec<&str> = fields.chunks(2).map(|pair| &*pair[0]).filter(holds).collect();
         let writers: Vec<&str> = holders.iter().filter_map(|field| field.strip_suffix(":write")).collect();
@@ -92,7 +92,7 @@ impl Readers {
             *looks += 1;
             for waiter in waiting.values_mut().filter(|waiter| waiter.name == name && !waiter.told) {
                 let waits = now - waiter.since.max(*since);
-                // Several looks, because a jump of the clock is not a wait.
+                // One look is not enough, because a jump of the clock is not a wait.
                 if *looks > 3 && waits > bound {
                     waiter.told = true;
                     wrong.push(format!("W1: a reader waits for {key} for {waits:?}, which is {fields:?}"));

@@ -30,14 +30,14 @@ pub fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> 
     }
 }
 
-/// If virtual time advances by less than this in [`SPINS`] minutes of real time, the work spins.
+/// Virtual time that must pass in [`SPINS`] minutes of real time. If less passes, the test body spins.
 const BEAT: Duration = Duration::from_secs(10);
 const SPINS: u32 = 5;
-/// A test body that lasts for this many beats waits for something that never happens.
+/// A test body that takes this many beats waits for an event that never happens.
 const FOR_EVER: u64 = 10_000_000;
 
-/// Runs this work on its own thread, with a counter that the work advances. Panics if `stuck` returns a reason. `stuck`
-/// gets the counter, and the minutes since its last change.
+/// Runs this work on its own thread, with a counter that the work increments. Panics if `stuck` returns a reason.
+/// `stuck` gets the counter's value, and the minutes since its last change.
 pub fn watched<T: Send + 'static>(
     work: impl FnOnce(Arc<AtomicU64>) -> T + Send + 'static,
     stuck: impl Fn(u64, u32) -> Option<String>,
@@ -117,7 +117,7 @@ pub fn full() -> bool {
     std::env::var_os("FULL").is_some()
 }
 
-/// The seeds to try: only `SEED`, or `SEEDS` of them from `FROM` on. Without these variables, `usual` seeds from 0 on.
+/// The seeds to try: only `SEED`, or `SEEDS` seeds from `FROM` on. Without these variables, the first `usual` seeds.
 pub fn seeds(usual: u64) -> Range<u64> {
     let from = number("SEED").or_else(|| number("FROM")).unwrap_or(0);
     from..from + if number("SEED").is_some() { 1 } else { number("SEEDS").unwrap_or(usual) }
@@ -155,7 +155,7 @@ impl Party {
 /// Describes everything that is left anywhere. Empty if nothing is left.
 pub fn left_over(server: &SimServer, parties: &[&Party]) -> String {
     let mut left: String = parties.iter().map(|party| party.busy()).collect();
-    // The counter of a fenced lock's tokens stays (M3).
+    // The counter of a fenced lock's tokens stays on the server (M3).
     for key in server.keys().into_iter().filter(|key| !key.starts_with(b"redisson_lock_token:")) {
         let fields = server.command(&[b"hgetall", &key]);
         left += &format!("key {} {fields:?}, {} ms left; ", String::from_utf8_lossy(&key), server.pttl(&key));
@@ -225,12 +225,12 @@ pub async fn take(lock: &dyn DistLock, owner: &Owner) -> Guard {
     lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
 }
 
-/// Acquires as this owner, with a lease of so many ms.
+/// Acquires as this owner, with a lease of `lease` ms.
 pub async fn enter(lock: &dyn DistLock, owner: &Owner, lease: u64) -> Guard {
     lock.acquire(Acquire::new().owner(owner).lease(ms(lease))).await.unwrap().unwrap()
 }
 
-/// Waits for the lock and unlocks it. Returns when it acquired the lock.
+/// Waits for the lock and unlocks it. The task returns the time of the acquire.
 pub fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Instant> {
     tokio::spawn(async move {
         let guard = lock.lock().await.unwrap();
@@ -310,7 +310,7 @@ pub fn value(server: &SimServer, name: &str) -> Option<String> {
     }
 }
 
-/// Remaining time of an owner's hold at the server, in ms. A reader's hold is limited by its covers too.
+/// Remaining time of an owner's hold at the server, in ms: for a reader, at most that of its covers.
 pub fn lasts(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> i64 {
     let left = server.pttl(name.as_bytes());
     if flavour != Flavour::Read {

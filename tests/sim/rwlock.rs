@@ -1,4 +1,4 @@
-//! Rules of read-write locks in orders of events that random runs seldom produce.
+//! Rules of read-write locks, in orders of events that random runs seldom produce.
 
 use crate::prelude::*;
 use tokio::sync::watch;
@@ -16,7 +16,8 @@ fn party(server: &SimServer, set: impl FnOnce(&mut distlock::Options)) -> Party 
     })
 }
 
-/// M2: a renewed hold stays held although the release of another hold, in flight at the same time, removes its cover.
+/// M2: a hold is renewed while another hold's release is in flight. The release removes the cover that was renewed. The
+/// renewed hold stays held.
 #[test]
 fn partial_release_keeps_lease_of_renewal_in_flight() {
     virtually(async || {
@@ -25,7 +26,7 @@ fn partial_release_keeps_lease_of_renewal_in_flight() {
         let (lock, owner) = (us.client.rw(NAME).read(), us.client.owner());
         let short = lock.acquire(Acquire::new().owner(&owner).lease(ms(60))).await.unwrap().unwrap();
         let kept = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
-        // The first cover expires before its renewal. The second cover is then the last cover, which a release removes.
+        // The first cover expires before its renewal. Then the second cover is the last one, which a release removes.
         sleep(ms(150)).await;
         assert!(!short.is_held() && kept.is_held());
         let (_, released) = tokio::join!(us.client.renew_now(), short.unlock());
@@ -52,7 +53,7 @@ fn renewal_does_not_prolong_explicit_leases() {
     });
 }
 
-/// A writer with a short mark does not shorten the mark of another writer.
+/// A mark is the entry of a waiting writer. A writer with a short mark does not shorten the mark of another writer.
 #[test]
 fn short_writer_mark_does_not_shorten_mark_of_other_writer() {
     virtually(async || {
@@ -71,7 +72,7 @@ fn short_writer_mark_does_not_shorten_mark_of_other_writer() {
         };
         let patient = wait(&long, ms(3000));
         sleep(ms(20)).await;
-        // For the server, this waiter dies, and its mark of 100 ms expires.
+        // This waiter is never polled again, so its mark of 100 ms expires.
         let _gone = wait(&short, ms(3000));
         sleep(ms(20)).await;
         short.link.partition(true);
@@ -86,7 +87,7 @@ fn short_writer_mark_does_not_shorten_mark_of_other_writer() {
     });
 }
 
-/// Each reader is held back for `hold_back`, whatever other readers of its process do.
+/// Each reader is held back for `hold_back`, whenever other readers of its process began to wait.
 #[test]
 fn each_reader_is_held_back_for_hold_back_time() {
     virtually(async || {
@@ -102,7 +103,7 @@ fn each_reader_is_held_back_for_hold_back_time() {
         let write = writes.client.rw(NAME).write();
         let writer = tokio::spawn(async move { write.lock().await.map(drop) });
         sleep(ms(20)).await;
-        // The last reader starts when the first acquires, while the readers in between still retry.
+        // The last reader starts when the first one acquires, while the readers between them still retry.
         let (first, _) = watch::channel(false);
         let late = [Some(0), Some(100), Some(250), None].map(|after| {
             let (lock, first) = (us.client.rw(NAME).read(), first.clone());

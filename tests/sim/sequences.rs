@@ -1,17 +1,18 @@
-//! Very many short random sequences over one or three simulated servers, with two or three clients. Several clients may
-//! use one owner. Commands are lost, duplicated, or up to a minute late. Messages are forged, and runtimes end.
+//! Many short random sequences over one or three simulated servers, with two or three clients. Several clients may use
+//! one owner. Commands are lost, duplicated, or up to a minute late. Messages are forged, and runtimes end.
 //!
-//! At any time, a guard that reports held must be held for as long as it says (M1, M2, M4), whatever else is released.
-//! After all releases and late commands, nothing is left. A failure names the broken rule: one of these, or
+//! At any time, a guard that reports held must be held for as long as it says (M1, M2, M4), whatever other holds are
+//! released. After all releases and late commands, nothing is left. A failure names the broken rule: `M1`, `M2`, `M4`,
+//! or
 //!
 //! - `own`: a hold ends only by its own release, by the end of its lease or by a force. No command about another hold
 //!   ends it.
 //! - `once`: each hold is counted once, and nothing stays counted after its release.
 //! - `late`: a late command has no effect.
 //!
-//! `SEEDS=n` sets the number of sequences for each test, `FROM=n` the first seed, `SEED=n` replays one. A failure
-//! prints the fewest steps that still fail, with `TRACE=1` every command. `Looks` in the output is the number of looks
-//! that compared something.
+//! `SEEDS=n` sets the number of sequences for each test, `FROM=n` the first seed, and `SEED=n` replays one seed. A
+//! failure prints the fewest steps that still fail. `TRACE=1` prints every command. `Looks` in the output counts the
+//! looks that compared something.
 
 mod given;
 mod guards;
@@ -28,7 +29,7 @@ pub mod trial;
 use plan::{Kind, Theme};
 use trial::run;
 
-/// Tests of one flavour: its kind of lock, the number of sequences, and a test for each theme.
+/// Tests of one flavour: the lock's kind, the number of sequences, and one test for each theme.
 macro_rules! themes {
     ($($flavour:ident: $kind:ident, $number:literal, [$($test:ident: $theme:ident;)*];)*) => {
         $(mod $flavour {

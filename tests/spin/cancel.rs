@@ -1,4 +1,4 @@
-//! Acquires of spin locks that are dropped at random points.
+//! Acquires of spin locks are dropped at random points.
 
 use bed::dropped::{DROPS, drops, waiters_dropped_in_the_queue};
 

@@ -1,4 +1,4 @@
-//! The cost of the spin lock: the same as the reentrant lock, without messages.
+//! The cost of the spin lock. It is that of the reentrant lock without messages.
 
 use bed::cost::{only, passed_on, renewal, sent, steps, warm};
 use bed::{Bed, becomes, idle, secs};
@@ -22,7 +22,7 @@ async fn each_spin_lock_operation_costs_one_command() {
     .await;
 }
 
-/// A hand-over, as with a reentrant lock, but without subscriptions.
+/// The lock is handed over like a reentrant lock, but without subscriptions.
 #[tokio::test]
 async fn hand_over_inside_process_costs_no_commands() {
     spin(async |bed| {
@@ -34,7 +34,7 @@ async fn hand_over_inside_process_costs_no_commands() {
     .await;
 }
 
-/// Behind another process, only one of a hundred tasks tries, and then pauses.
+/// Behind another process, only one of a hundred tasks attempts, with pauses.
 #[tokio::test]
 async fn hundred_waiting_tasks_are_one_contender() {
     spin(async |bed| {

@@ -1,5 +1,5 @@
-//! The spin lock: no messages, and other locks of the same name. `tests/conformance` has the rules for all locks, and
-//! `sim/timing/backoff.rs` asserts how often waiters poll.
+//! The spin lock, which uses no messages, and other locks of the same name. `tests/conformance` has the rules for all
+//! locks, and `sim/timing/backoff.rs` checks how often waiters poll.
 
 mod cancel;
 mod cost;

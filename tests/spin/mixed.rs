@@ -21,7 +21,7 @@ async fn state_in_redis_is_hash_of_reentrant_lock() {
         assert_eq!(bed.admin.hgetall("job").await.into_iter().collect::<Vec<_>>(), [(me.to_string(), "2".to_owned())]);
         let ttl = bed.admin.pttl("job").await;
         assert!((200_001..=400_000).contains(&ttl), "{ttl}");
-        // A re-entry through the other kind of lock adds a hold.
+        // A re-entry through the other flavour adds a hold.
         let third = client.reentrant("job").acquire(how(200)).await.unwrap().unwrap();
         assert_eq!(lock.hold_count(&me).await.unwrap(), 3);
         assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(2));
@@ -58,8 +58,7 @@ async fn spin_and_reentrant_locks_exclude_each_other() {
     .await;
 }
 
-/// In the same process, a reentrant waiter behind a spin lock's holder need not poll. Every kind of release wakes the
-/// waiter.
+/// A reentrant waiter behind a spin lock's holder in the same process need not poll. Every kind of release wakes it.
 async fn a_release_wakes_a_reentrant_waiter_of_the_same_process(way: &'static str) {
     spin(async |bed| {
         let client = bed.still_client().await;

@@ -11,7 +11,7 @@ use bed::{becomes, ends, idle, ms, secs, waits_in_vain};
 async fn spin_locks_neither_publish_nor_subscribe() {
     spin(async |bed| {
         let clients = [bed.client().await, bed.client().await];
-        // Excludes the probe at connect.
+        // The reset excludes the probe (the check of the login's rights at connect).
         bed.admin.reset_stats().await;
         let mut tasks = JoinSet::new();
         for n in 0..16 {
@@ -82,7 +82,7 @@ async fn release_wakes_next_task_of_process() {
         let client = bed.still_client().await;
         let lock = client.spin("job").backoff(Backoff::constant(secs(3600)).unwrap());
         for how in [Acquire::new(), Acquire::new().owner(&client.owner())] {
-            // A lock of an explicit owner is not handed over. The next task acquires it from the server.
+            // A lock of an explicit owner is not handed over, so the next task acquires it at the server.
             let guard = lock.acquire(how).await.unwrap().unwrap();
             let waiter = bed::passer(lock.clone());
             becomes("waiters", 1, async || client.stats().waiting).await;

@@ -1,4 +1,4 @@
-//! Acquires of striped locks that are dropped at random points.
+//! Acquires of striped locks are dropped at random points.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::segments::{SEGMENTS, any, waits_for_each};
 use bed::dropped::{at_each_await, only_left};
 use bed::{ends, idle, ms, reentrant, secs};
 
-/// Drops acquires of any segment and of all segments at the first await, at the second, and so on. Then drops the
-/// release in the same way. Another owner holds no segment, one segment, or all.
+/// Drops an acquire of any segment at its first await, then one at its second, and so on. Does the same with acquires
+/// of all segments, and with releases. Another owner holds no segment, one segment, or all.
 #[tokio::test]
 async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
     reentrant(async |bed| {
@@ -28,7 +28,7 @@ async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
                     guards.push(theirs.segment(n).unwrap().lock().await.unwrap());
                 }
                 let keys = bed.keys().await;
-                // With this lease, leftovers outlast the test.
+                // The lease is longer than the test, so leftovers stay visible.
                 let how = |is_free| Acquire::new().lease(secs(600)).wait(if is_free { secs(600) } else { ms(60) });
                 let look = async |when: String| only_left(bed, &client, &keys, &when).await;
                 let any = async || Ok(striped.any(how(taken < SEGMENTS)).await?.map(|(_, guard)| guard));
@@ -45,7 +45,7 @@ async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
     .await;
 }
 
-/// Dropped while it waits for all segments, and at random points.
+/// The acquire is dropped while it waits for all segments, and at random points.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_dropped_at_random_points_leave_no_keys() {
     reentrant(async |bed| {

@@ -18,7 +18,8 @@ async fn warm(bed: &Bed, client: &Client) {
     sent(bed).await;
 }
 
-/// Acquiring a free segment costs one command for each tried segment. If all segments are busy, each is tried once.
+/// An acquire of a free segment costs one command for each segment that it tries. If all segments are busy, it tries
+/// each of them once.
 #[tokio::test]
 async fn acquire_costs_one_command_per_tried_segment() {
     reentrant(async |bed| {
@@ -41,7 +42,7 @@ async fn acquire_costs_one_command_per_tried_segment() {
 }
 
 /// Tasks that wait on one object share one attempt at each segment, and then send nothing until they are woken. A query
-/// of all segments costs one command for each.
+/// of all segments costs one command for each segment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundred_waiting_tasks_share_one_subscription_per_segment() {
     const TASKS: usize = 100;
@@ -61,8 +62,8 @@ async fn hundred_waiting_tasks_share_one_subscription_per_segment() {
         let listens = async || bed.admin.channels().await.len();
         becomes("segments that are listened for", SEGMENTS, listens).await;
         assert!(bed.admin.calls("subscribe").await <= SEGMENTS as u64);
-        // Tasks that came before the first task had found all segments busy tried once themselves. No task tries
-        // repeatedly.
+        // Tasks that began before the first task had found all segments busy tried once themselves. No task tries more
+        // often.
         let asked = bed.admin.calls("evalsha").await;
         assert!(asked <= (SEGMENTS * (TASKS + 2)) as u64, "{asked} commands of {TASKS} waiting tasks");
         let state = striped.state().await.unwrap();

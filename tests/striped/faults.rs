@@ -1,5 +1,5 @@
-//! Every command of a session is lost, repeated, delayed and cut off. `unusable.rs` has the errors for a frozen or dead
-//! server.
+//! Every command of a session is lost, repeated, delayed and cut off. `unusable.rs` tests the errors at a frozen or
+//! dead server.
 
 use bed::reentrant;
 use bed::session::{STRIPED, in_every_way};

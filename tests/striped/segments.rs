@@ -98,7 +98,7 @@ async fn waiter_gets_first_released_segment() {
                     guard.unlock().await.unwrap();
                 }
             }
-            // All segments are released at once: the waiter keeps one, and the others are free.
+            // All segments are released at once. The waiter keeps one segment, and the others are free.
             let all = striped.all().lock().await.unwrap();
             let waiter = waits(&theirs);
             waits_for_each(&other).await;
@@ -139,7 +139,7 @@ async fn acquires_of_all_and_any_segment_exclude_each_other() {
     .await;
 }
 
-/// Through the trait object, with leases and waits.
+/// The calls go through the trait object, with leases and waits.
 #[tokio::test]
 async fn striped_lock_works_through_trait_object() {
     reentrant(async |bed| {
@@ -152,7 +152,7 @@ async fn striped_lock_works_through_trait_object() {
         assert!(lock.try_lock().await.unwrap().is_none());
         let waiting = waiter(striped);
         becomes("segments that are waited for", 2, async || client.stats().waiting).await;
-        // The lease ends, perhaps before the extend is confirmed.
+        // The lease may end before the extend is confirmed.
         drop(two.extend(ms(100)).await);
         let (three, _) = ends("a lease has ended", waiting).await.unwrap();
         assert_eq!(three.name(), two.name());

@@ -14,7 +14,7 @@ fn silent(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. } | Error::Connection { .. })
 }
 
-/// An unknown state is not reported as busy, as with a single lock. Commands time out within each wait, even on a slow
+/// As with a single lock, an unknown state is not reported as busy. Commands time out within each wait, even on a slow
 /// machine.
 async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
     let server = RedisServer::start();
@@ -42,7 +42,7 @@ async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
         server.cont();
     }
     bed::idle(&client).await;
-    // Connections may have to be reopened.
+    // The first commands may have to open connections again.
     bed::eventually("it is acquired again", async || match striped.any(Acquire::new().wait(secs(10))).await {
         Ok(Some((_, guard))) => guard.unlock().await.is_ok(),
         _ => false,
@@ -56,7 +56,7 @@ bed::cases!(on two threads, a_server_that_does_not_answer_is_an_error:
     gone = true,
 );
 
-/// The wait runs out, because other owners hold the remaining segments. A wait that tried only the bad segment is
+/// The wait runs out, because other owners hold the other segments. If the wait tried only the bad segment, it is
 /// repeated.
 async fn waits_in_vain(striped: &Striped, how: Acquire, first: Duration, is_bad: impl Fn(&Error) -> bool) {
     let busy = with_longer_waits(first, async |wait| {
@@ -85,7 +85,7 @@ async fn unusable_segment_fails_no_caller_that_another_serves(flavour: Flavour) 
             assert_ne!(at, 1, "the bad segment was granted");
             guard.unlock().await.unwrap();
         }
-        // If the other segments are busy, the result is busy. A waiter acquires the first released segment.
+        // If the other segments are busy, the result is busy. A waiter acquires the first segment that is released.
         let mut guards = Vec::new();
         for _ in 0..3 {
             guards.push(striped.any(Acquire::new()).await.unwrap().unwrap().1);
@@ -133,7 +133,7 @@ bed::cases!(on two threads, unusable_segment_fails_no_caller_that_another_serves
     write_locks = Flavour::Write,
 );
 
-/// A client that soon notices changes of a key, with few retries, so an error soon ends its wait at a segment.
+/// A client that soon notices changes of a key. It retries seldom, so an error soon ends its wait at a segment.
 async fn brisk(bed: &Bed) -> Client {
     bed.connect(bed.builder().poll_cap(ms(200)).retry_attempts(1).retry_delay((ms(10), ms(50)))).await
 }
@@ -212,7 +212,7 @@ async fn segment_held_by_same_owner_is_skipped() {
         let me = client.owner();
         let how = || Acquire::new().owner(&me).lease(secs(600));
         let held = striped.segment(1).unwrap().acquire(how()).await.unwrap().unwrap();
-        // Independent of the segment at which the search begins.
+        // The result does not depend on the segment at which the search begins.
         for _ in 0..6 {
             let (at, guard) = striped.any(how().wait(secs(600))).await.unwrap().expect("two are free");
             assert_ne!(at, 1);
@@ -236,7 +236,7 @@ async fn segment_held_by_same_owner_is_skipped() {
         assert_eq!(at, 0);
         second.unlock().await.unwrap();
         let last = others[1].acquire(how()).await.unwrap().unwrap();
-        // The owner would wait for itself.
+        // The owner holds all segments, so it would wait for itself.
         let told = ends("an acquire of what is all its own", striped.any(how())).await;
         assert!(told.as_ref().is_err_and(is_own), "{told:?}");
         for guard in [held, guard, last] {

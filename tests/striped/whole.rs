@@ -9,7 +9,7 @@ use distlock_support::slot_of;
 use crate::segments::{SEGMENTS, any};
 use bed::{ends, ms, reentrant, secs};
 
-/// A key's segment never changes, because other processes and other versions rely on it.
+/// A key's segment never changes, because other processes and other versions compute it too.
 #[tokio::test]
 async fn segment_of_key_is_stable_and_evenly_spread() {
     reentrant(async |bed| {
@@ -32,7 +32,7 @@ async fn segment_of_key_is_stable_and_evenly_spread() {
     .await;
 }
 
-/// Computed by another program in another language (`docs/wire-format.md` has the function).
+/// Another program in another language computed these segments (`docs/wire-format.md` has the function).
 const GOLDEN: [[usize; 7]; 3] = [[1, 0, 1, 1, 0, 1, 1], [1, 0, 1, 5, 0, 7, 1], [641, 864, 393, 293, 512, 247, 697]];
 
 /// With a hash tag, all segments are in one slot.
@@ -88,12 +88,12 @@ async fn state_release_and_force_unlock_apply_to_all_segments() {
         assert_eq!(state.holders.len(), 2);
         assert_eq!((state.hold_count(&me), state.hold_count(&you)), (1, 1));
         assert!(state.remaining.is_some_and(|left| left > secs(5_000) && left <= secs(9_000)), "{state:?}");
-        // The hold count covers several segments of one owner and several holds of one segment.
+        // The hold count is the sum over an owner's segments, each with one hold or several.
         let at: usize = one.name().rsplit_once(':').unwrap().1.parse().unwrap();
         let again = striped.segment(at).unwrap().acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
         assert_eq!(striped.hold_count(&me).await.unwrap(), 2);
         assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1));
-        // Another client releases a given-up hold by its owner, whatever its segment.
+        // Another client releases a given-up hold (a hold without a guard) by its owner, whichever segment it is.
         let me = one.into_owner();
         assert_eq!(other.striped("s", SEGMENTS).release(&me).await.unwrap(), Released::Free);
         let error = striped.release(&me).await.unwrap_err();

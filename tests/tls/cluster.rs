@@ -19,7 +19,7 @@ async fn three(folder: &std::path::Path) -> Cluster {
     Cluster::start(ClusterOptions::default().primaries(3).replicas(0).node_timeout(60_000).tls(folder)).await
 }
 
-/// Clients of the test's second process, over fred and over our own connections.
+/// Builders of the test's second process, one over fred and one over this crate's own connections.
 fn builders() -> [Builder; 2] {
     BOTH.map(|direct| outer().direct(direct))
 }
@@ -31,12 +31,12 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     let url = cluster.url();
     assert!(url.starts_with("rediss-cluster://"), "{url}");
     let trusted = folder.path().join("ca.pem");
-    // One seed is enough. It reports the TLS ports of the others.
+    // One seed is enough, because this server reports the TLS ports of the others.
     let (first, _) = url.split_once(',').unwrap();
     for url in [&*url, first] {
         have(&trusted, url, "cluster::inner_locks_on_every_primary_wake_waiters");
     }
-    // A redirect contains the TLS port of the right server.
+    // A redirect must contain the TLS port of the right server.
     let begun = tokio::task::spawn_blocking({
         let (trusted, url) = (trusted.clone(), url.clone());
         move || have(&trusted, &url, "cluster::inner_a_lock_is_kept_while_its_slot_moves")
@@ -46,13 +46,13 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     let held = async || holder.admin().exists(&name).await;
     bed::eventually("it is held", held).await;
     cluster.move_slot(SLOTS[0], &cluster.nodes()[1]).await;
-    // This lock tells the second process that the slot has moved.
+    // The key tells the second process that the slot has moved.
     let () = cluster.nodes()[1].admin().cmd(&["HSET", &key_in(SLOTS[0], "moved:"), "somebody", "1"]).await;
     begun.await.unwrap();
     have(&folder.path().join("stranger.pem"), &url, "cluster::inner_server_certificate_is_refused");
 }
 
-/// Servers that announce addresses for which their certificate is not valid.
+/// The servers announce addresses for which their certificate is not valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn address_map_hostnames_are_checked_against_certificate() {
     let folder = certificates("DNS:localhost");
@@ -164,7 +164,7 @@ async fn client_and_server_certificates_and_server_name_are_checked() {
         let (client, other) = (builder(right()).connect().await.unwrap(), builder(right()).connect().await.unwrap());
         turns(&client, &other).await;
 
-        // The trusted file is replaced. Every server's error reports this, and the client recovers afterwards.
+        // The trusted file is replaced. The error of every server says so, and the client recovers later.
         std::fs::copy(stranger.file("ca.pem"), &trusted).unwrap();
         for node in cluster.nodes() {
             kill(node.admin()).await;

@@ -1,4 +1,4 @@
-//! Changing credentials: the client queries the provider before each login, over both transports, with and without TLS.
+//! Changing credentials. The client queries the provider before each login, over both transports, with and without TLS.
 
 use std::io;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ async fn client_reconnects_with_new_password_from_provider() {
     let admin = Admin::connect(&secure.server).await;
     for (direct, by_tls) in BOTH.iter().flat_map(|direct| [(*direct, false), (*direct, true)]) {
         let tokens = Tokens::default();
-        // The login in the URL is ignored.
+        // The URL has another login, which is ignored.
         let builder = if by_tls {
             secure.builder(direct, secure.tls())
         } else {
@@ -76,7 +76,7 @@ async fn client_reconnects_with_new_password_from_provider() {
             heals(&client, "a").await;
             assert!(tokens.1.load(Ordering::Relaxed) > asked, "asked anew");
         }
-        // The lock stayed held in the meantime.
+        // The lock has stayed held.
         client.renew_now().await;
         assert!(held.is_held());
         held.unlock().await.unwrap();
@@ -101,8 +101,7 @@ async fn failing_credentials_provider_is_named_in_errors() {
             let Error::Connection { message, .. } = &error else { panic!("{error:?}") };
             assert!(message.contains("provider of credentials") && message.contains(part), "{message}");
 
-            // At a later login the provider fails. Calls return the provider's error, and the client recovers by
-            // itself.
+            // At a later login the provider fails. Calls return its error, and the client recovers by itself.
             tokens.say(Says::Password("hunter2".to_owned()));
             let builder = tokens.builder(brisk(&server.url(), direct).command_timeout(secs(5)));
             let client = bed::with_longer_waits(secs(6), async |wait| {

@@ -1,5 +1,5 @@
 //! Reads every log line of this process at every level, from `tracing` and from the `log` facade (fred and rustls). A
-//! secret in a line ends the process. So the logs of all tests in this binary are checked.
+//! secret in a line ends the process, so the logs of all tests in this binary are checked.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Bytes in the form of `Debug`.
+/// The form in which `Debug` prints bytes.
 fn list(bytes: &[u8]) -> String {
     format!("{bytes:?}").trim_matches(['[', ']']).to_owned()
 }
@@ -35,17 +35,17 @@ fn list(bytes: &[u8]) -> String {
 pub fn key(file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
     let der = PrivateKeyDer::from_pem_slice(text.as_bytes()).unwrap();
-    // The key's number in PKCS #8 with P-256. The bytes before it are the same in all keys.
+    // The private number of a P-256 key in PKCS #8. The bytes before it are the same in all keys.
     let number = &der.secret_der()[36..68];
-    // The second line of the key's text begins within the number.
+    // The second line of the key's PEM text begins within the number.
     let line = text.lines().nth(2).unwrap().to_owned();
     let forms = [line, hex(number), hex(number).to_uppercase(), list(number), list(&number[8..24])];
     assert!(forms.iter().all(|form| squeezed(form) == *form), "a key with a long run, which would not be found");
     KEYS.lock().extend(forms);
 }
 
-/// Shortens long runs of one character, which no secret has. Otherwise the search for every secret would take long in
-/// names of thousands of characters.
+/// Shortens long runs of one character, which no secret contains. Without this, the search in names of thousands of
+/// characters would be slow.
 fn squeezed(text: &str) -> String {
     const LONGEST: u32 = 16;
     let (mut last, mut run) = (None, 0);
@@ -72,7 +72,7 @@ pub fn look_through(what: &str, text: &str) {
     }
 }
 
-/// Starts to listen, until the process ends.
+/// Reads the logs until the process ends.
 pub fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -82,7 +82,7 @@ pub fn listen() {
     });
 }
 
-/// The number of lines so far, from `tracing` and from `log`.
+/// The number of lines so far: those of `tracing`, and those of `log`.
 pub fn heard() -> (u64, u64) {
     (LINES.0.load(Ordering::Relaxed), LINES.1.load(Ordering::Relaxed))
 }

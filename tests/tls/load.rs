@@ -10,7 +10,7 @@ use distlock_support::Admin;
 use crate::pki::When;
 use crate::rig::{BOTH, Secure, end};
 
-/// Waits for as long as keys disappear.
+/// Waits until no key is left, as long as keys disappear.
 async fn nothing_is_left(admin: &Admin) {
     let keys = async || admin.cmd::<usize>(&["DBSIZE"]).await;
     let mut left = keys().await;
@@ -20,15 +20,15 @@ async fn nothing_is_left(admin: &Admin) {
     }
 }
 
-/// More data than the sockets of both sides buffer. Encrypted data that the socket cannot take is sent as soon as
-/// possible.
+/// The test sends more data than the sockets of both sides buffer. Encrypted data that the socket cannot take yet is
+/// sent as soon as possible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_queued_while_the_server_is_frozen_are_sent_after_it_recovers() {
     const CALLS: usize = 800;
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
     let admin = Admin::connect(&server.server).await;
     for direct in BOTH {
-        // Commands, leases and pings last longer than the test on any machine.
+        // Commands, leases and intervals between pings are longer than the test on any machine.
         let builder = server.builder(direct, server.tls()).watchdog(secs(3600)).command_timeout(secs(600));
         let client = builder.ping_interval(secs(3600)).connect().await.unwrap();
         let name = |n: usize| format!("{n}:{}", "x".repeat(4_000));

@@ -1,5 +1,5 @@
-//! `rediss://`, with a server and a cluster that use certificates made for the test (finding 21). Built with both
-//! crypto providers of rustls, as in programs where a second crate uses rustls.
+//! `rediss://`: a server and a cluster with certificates that are made for the test. The binary contains both crypto
+//! providers of rustls, like a program in which a second crate uses rustls.
 //!
 //! The environment sets the trusted certificates, so each of these tests runs a second test in a separate process.
 
@@ -61,7 +61,7 @@ fn certificates(names: &str) -> Folder {
     dir
 }
 
-/// Runs an ignored test in a process that trusts this certificate file.
+/// Runs an ignored test in a new process that trusts this certificate file.
 fn have(trusted: &Path, url: &str, test: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--ignored", "--nocapture"]).env("SSL_CERT_FILE", trusted);
@@ -88,7 +88,7 @@ impl Secure {
         Self { dir, port, _server: server }
     }
 
-    /// Runs a test below in a process that trusts this certificate file.
+    /// Runs a test of this file in a new process that trusts this certificate file.
     fn have(&self, trusted: &str, host: &str, test: &str) {
         have(&self.dir.path().join(trusted), &format!("rediss://:hunter2@{host}:{}", self.port.number()), test);
     }
@@ -135,7 +135,7 @@ async fn inner_locks_wake_waiters() {
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_crypto_provider_of_program_is_preferred() {
-    // A provider without cipher suites, so that its use fails.
+    // The provider has no cipher suites, so its use fails.
     let mut useless = rustls::crypto::aws_lc_rs::default_provider();
     useless.cipher_suites.clear();
     useless.install_default().unwrap();

@@ -1,5 +1,5 @@
-//! TLS by the platform's library, which takes precedence when it is built in: `cargo test --features native-tls,rustls
-//! --test tls native`.
+//! TLS by the platform's library, which is used if it is built in: `cargo test --features native-tls,rustls --test tls
+//! native`.
 
 use bed::secs;
 use distlock::{Error, Tls};

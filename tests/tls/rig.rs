@@ -118,7 +118,7 @@ pub async fn end(clients: impl IntoIterator<Item = Client>) {
 
 pub async fn heals(client: &Client, name: &str) {
     let heals = async || match client.reentrant(name).try_lock().await {
-        // None: the release of an earlier call is still in flight.
+        // The acquire returns `None` while the release of an earlier call is in flight.
         Ok(Some(guard)) => guard.unlock().await.is_ok(),
         Ok(None) | Err(_) => false,
     };
@@ -152,14 +152,14 @@ pub fn changing(builder: Builder, password: &Arc<Mutex<String>>) -> Builder {
     })
 }
 
-/// Returns the error of connecting, within `wait`.
+/// Returns the error of a connect, which must come within `wait`.
 pub async fn failure(builder: Builder, wait: Duration) -> Error {
     let connecting = tokio::time::timeout(wait + PATIENCE, builder.connect_timeout(wait).connect());
     connecting.await.expect("connecting ends in time").expect_err("it fails")
 }
 
-/// Returns the error with which a server refuses a connection. A timeout may mean that the server was not reached. Then
-/// the function connects again with twice the time.
+/// Returns the error with which a server refuses a connection. If the error is a timeout, the server may not have been
+/// reached, so the function connects again with twice the time.
 pub async fn refusal(builder: Builder) -> Error {
     bed::refusal(&builder, |error| !matches!(error, Error::Timeout { step: Step::Connect, .. })).await
 }

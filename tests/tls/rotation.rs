@@ -1,5 +1,5 @@
-//! Certificates and keys that are replaced while clients live. The next connection uses the new files, and errors name
-//! the problem until then.
+//! Certificates and keys that are replaced while clients live. The next connection uses the new files. If it cannot,
+//! the error names the problem.
 
 use std::fs;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ async fn an_authority_is_replaced_without_a_restart() {
         fs::write(&trusted, both).unwrap();
         heals(&client, "a").await;
 
-        // The file is removed and restored. Meanwhile the error names it.
+        // The file is missing for a while, and the error names it.
         let aside = server.authority.file("aside.pem");
         fs::rename(&trusted, &aside).unwrap();
         server.kill_clients().await;

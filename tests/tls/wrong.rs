@@ -7,7 +7,7 @@ use distlock_support::RedisServer;
 use crate::pki::{Authority, When};
 use crate::rig::{BOTH, PASSWORD, Secure, brisk, failure, message, refusal, refusal_at_once, works};
 
-/// The messages. No message fits another case.
+/// The messages. No message is a part of the message for another case.
 const WRONG: [(&str, &str); 9] = [
     ("authority", "signed by an authority that is not trusted"),
     ("expired", "the server's certificate has expired"),
@@ -49,7 +49,8 @@ async fn each_wrong_certificate_has_a_message_of_its_own() {
         let said = message(other_name.builder(direct, other_name.tls())).await;
         is("name", &said);
         assert!(said.contains("redis.internal, localhost"), "{said}");
-        // The platform's authorities do not know ours. If there are none, the error says so.
+        // The platform's authorities did not sign our certificate. If the platform has no authorities, the error says
+        // so.
         let error = refusal(right.builder(direct, Tls::new())).await;
         match &error {
             Error::Connection { message, .. } => is("authority", message),
@@ -102,7 +103,7 @@ async fn missing_tls_on_one_side_is_reported() {
         let to_tls = brisk(&format!("redis://127.0.0.1:{}", server.port.number()), direct).password(PASSWORD);
         is("plain client", &message(to_tls).await);
         let to_silent = brisk(&format!("rediss://{}", silent.local_addr().unwrap()), direct).tls(server.tls());
-        // Over fred the only sign is the timeout.
+        // Over fred, a timeout is the only sign of the mistake.
         let error = if direct { refusal(to_silent).await } else { failure(to_silent, secs(6)).await };
         match error {
             Error::Connection { message, .. } if direct => is("silent", &message),

@@ -15,8 +15,8 @@ singleServerConfig:
   sslProvider: JDK
 ";
 
-/// Java's certificate store is refused with its name. If the reader is given PEM files, the store is ignored, and only
-/// these files are trusted.
+/// A Java certificate store is refused, and the error names it. If the reader has PEM files, it ignores the store, and
+/// trusts only these files.
 #[tokio::test]
 async fn pem_files_replace_java_truststore() {
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
@@ -30,7 +30,8 @@ async fn pem_files_replace_java_truststore() {
     );
     let client = reader().tls(server.tls()).read(YAML).unwrap().into_builder().connect().await.unwrap();
     client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
-    // The platform's authorities do not know the server. Omitting the store does not mean to trust every server.
+    // The platform's authorities did not sign the server's certificate. A missing store does not mean that every server
+    // is trusted.
     let lenient = reader().lenient(true).read(YAML).unwrap();
     assert_eq!(lenient.left_out().len(), 1);
     let brisk = |builder: distlock::Builder| builder.connect_timeout(std::time::Duration::from_secs(2));

@@ -104,7 +104,8 @@ impl SimCluster {
         place::slot_of(name)
     }
 
-    /// Returns a node, to inspect, stop, freeze or change it alone. To start it again, use [`start`](Self::start).
+    /// Returns one node, to inspect, stop, freeze or change only this node. To start it again, use
+    /// [`start`](Self::start).
     ///
     /// # Panics
     /// If no node has this number.
@@ -161,8 +162,8 @@ impl SimCluster {
         self.state.lock().replica_of.iter().position(|of| *of == Some(primary))
     }
 
-    /// Returns the keys of all primaries, sorted, without keys in slots that their node does not own. (A promotion
-    /// may restore keys of slots that have moved away.)
+    /// Returns the keys of all primaries, sorted, without keys in slots that their node does not own. (A promotion may
+    /// restore old data, with keys of slots that have moved away since.)
     pub fn keys(&self) -> Vec<Vec<u8>> {
         let of = |node: usize| {
             let has = move |key: &Vec<u8>| {

@@ -1,8 +1,8 @@
 //! The connections to one server: a pool for commands, one connection for messages.
 //!
 //! The caller's task writes a command straight to the socket, and the connection's task passes the reply straight to
-//! the caller. There is no queue, channel or timer per command in between. When a connection breaks, the number of
-//! bytes written tells which commands were not sent, and which may have run (`pipeline.rs`).
+//! the caller. When a connection breaks, the number of bytes written tells which commands were not sent, and which may
+//! have run (`pipeline.rs`).
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

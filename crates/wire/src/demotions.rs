@@ -20,9 +20,8 @@
 //! at the new primary. The same gap exists if a connection breaks by itself and reaches the new primary: it reports
 //! nothing, so the other connections stay at the old primary until a command is refused.
 //!
-//! The reconnects stop, because a connection that is replaced by rule 3 reports nothing. While the endpoint still leads
-//! to the old primary, connections dial again at the rate of the back-off (`dial/pauses.rs`). Once the endpoint leads
-//! to the new primary, no command is refused, and each connection dials at most once after the last report.
+//! The reconnects stop: a connection that is replaced by rule 3 reports nothing, and the new primary refuses no
+//! command. Until then, the back-off (`dial/pauses.rs`) limits them.
 
 use std::sync::Arc;
 

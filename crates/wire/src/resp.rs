@@ -24,8 +24,9 @@ pub(super) enum Incoming {
     Push(Answer),
 }
 
-/// Initial size of the buffer for replies. A buffer that has held more than `MOST_KEPT` is released.
+/// Initial size of the buffer for replies.
 const ROOM: usize = 4 << 10;
+/// A buffer that has held more than this is released once it is empty.
 const MOST_KEPT: usize = 64 << 10;
 
 /// Received bytes, and how far they were scanned.
@@ -44,7 +45,7 @@ impl Input {
         if self.bytes.is_empty() && self.longest > MOST_KEPT {
             (self.bytes, self.longest) = (BytesMut::new(), 0);
         }
-        // The buffer doubles for a long reply, so that the reply is not moved for each of its pieces.
+        // A long reply doubles the buffer each time, so that it is not moved for each received piece.
         let more = if self.bytes.len() < ROOM / 2 { ROOM - self.bytes.len() } else { self.bytes.len() };
         self.bytes.reserve(more);
         &mut self.bytes
@@ -151,7 +152,7 @@ pub(super) fn write_words(out: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-/// How a call names its script. A plain command has no script.
+/// How a call names its script. A plain command (`Script::command`) sends no script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
     Hash,

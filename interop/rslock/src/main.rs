@@ -16,7 +16,8 @@ struct Held {
 }
 
 /// rslock's timeouts cannot be set: 0.5 s for a reply, 1 s for a connection. A paused tokio clock keeps them from
-/// firing. It advances by itself only while no blocking task runs, and the read of standard input is one.
+/// firing. The paused clock would advance by itself only while no blocking task runs, and the read of standard input is
+/// a blocking task.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     tokio::time::pause();

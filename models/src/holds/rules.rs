@@ -5,7 +5,7 @@ use super::world::CLIENTS;
 /// Number of ticks after sending in which a command still has an effect.
 pub(super) const LAWFUL: u8 = 1;
 
-/// A step of a client's program. Slots number the client's guards.
+/// A step of a client's program. A slot is the number of one of the client's guards.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Acquire { slot: u8, lease: u8 },
@@ -23,12 +23,13 @@ pub(super) enum Switch {
     ReleaseAny,
     /// An acquire counts up even if its id is listed.
     CountAgain,
-    /// An acquire does not check whether the earlier hold still exists.
+    /// An acquire ignores whether the owner's earlier hold still exists.
     NoWitness,
     AcquireLate,
     ExtendLate,
     ForceLate,
-    /// A client continues at once after a shortening extend without a reply, whose copies may still arrive.
+    /// After an extend that may shorten the lease got no reply, the client continues at once, although copies may
+    /// arrive.
     ExtendAtOnce,
     /// The server does not check whether this extend, or a later one, has already run.
     ExtendTwice,
@@ -36,15 +37,13 @@ pub(super) enum Switch {
     ExtendUnnoted,
     /// An extend shortens the lease even if another client of the owner also has a hold.
     ExtendOthers,
-    /// An extend shortens the lease if the number of holds equals the number of the caller's holds. Ids are not
-    /// compared.
+    /// An extend shortens the lease if the lock has as many holds as the caller. Ids are not compared.
     ExtendByNumber,
     /// A release shortens the lease if all remaining holds are the caller's.
     ReleaseShortens,
-    /// A release shortens the lease if the number of holds equals the number of the caller's holds. Ids are not
-    /// compared.
+    /// A release shortens the lease if the lock has as many remaining holds as the caller. Ids are not compared.
     ReleaseByNumber,
-    /// A guard counts its lease from the reply, not from the command.
+    /// A guard counts its lease from the time of the reply, not from the time when the command was sent.
     CountFromReply,
 }
 
@@ -55,7 +54,7 @@ pub(super) enum What {
         earlier: Option<u8>,
         lease: u8,
     },
-    /// `mine`: the ids of the caller's remaining holds; `rest`: the lease for them.
+    /// `mine`: the ids of the caller's remaining holds. `rest`: the lease that these holds need.
     Release {
         id: u8,
         mine: u8,
@@ -65,7 +64,7 @@ pub(super) enum What {
         id: u8,
         mine: u8,
         lease: u8,
-        /// The number of this extend among its client's shortening extends; 0 if it does not shorten the lease.
+        /// The number of this extend among the client's extends that may shorten the lease; 0 for any other extend.
         number: u8,
     },
     Force,

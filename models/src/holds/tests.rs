@@ -15,8 +15,8 @@ const fn extend(slot: u8, lease: u8) -> Op {
     Op::Extend { slot, lease }
 }
 
-/// Asserts that the search finds no violation with all rules. For each pair in `broken`, it must find this violation
-/// without this rule.
+/// Asserts that the search finds no violation with all rules. Each pair in `broken` is a rule, and the violation that
+/// the search must find without this rule.
 fn holds(ticks: u8, programs: [&[Op]; 3], broken: &[(Switch, &str)]) {
     let programs = programs.map(<[Op]>::to_vec);
     let play = |switch| Play { programs: programs.clone(), ticks, switch };
@@ -93,7 +93,7 @@ fn reentry_beside_lost_hold_is_reported() {
     holds(2, [&[acquire(0, 3), acquire(1, 3)], &[Op::Force], &[]], &broken);
 }
 
-/// Several million states, so it runs only on request and optimised.
+/// The search visits several million states, so this test runs only on request, in an optimised build.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p distlock-models -- --ignored"]
 fn combined_programs_violate_no_rule() {

@@ -22,20 +22,20 @@ struct Client {
     at: u8,
     waits: bool,
     guards: [Option<Guard>; SLOTS],
-    /// Last tick at which a shortening extend of this client may still arrive.
+    /// Last tick at which an extend of this client that may shorten the lease can still arrive.
     cut_until: u8,
-    /// The number of shortening extends that the client has sent.
+    /// The number of these extends that the client has sent.
     cuts: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// Whether the owner is that of client 2.
+    /// True if the owner is that of client 2.
     other: bool,
     ids: u8,
     count: u8,
     until: u8,
-    /// For each hold, the number of the last extend that ran.
+    /// For each hold, the number of its last extend that ran.
     cuts: [u8; CLIENTS * SLOTS],
 }
 
@@ -119,10 +119,10 @@ impl World {
 
     fn send(&mut self, client: usize, what: What) {
         let step = self.clients[client].at;
-        // Commands of the other owner have no copies, which keeps the number of states small.
+        // Client 2's commands arrive at most once, which keeps the number of states small.
         let copies = if client == CLIENTS - 1 { 1 } else { 2 };
         self.wire.push(Sent { client: client as u8, step, what, sent: self.now, copies });
-        // Sorted, so that two orders of the same commands are one state.
+        // Two orders of the same commands are one state.
         self.wire.sort_unstable();
     }
 
@@ -148,7 +148,7 @@ impl World {
                 let earlier = earlier.map(|slot| id(client, slot)).filter(|_| play.switch != Switch::NoWitness);
                 Some(What::Acquire { id: id(client, slot), earlier, lease })
             }
-            // A hold that has ended by its lease is released as well.
+            // A release is sent even if the hold has ended by its lease.
             Op::Release { slot } => {
                 world.clients[client].guards[slot as usize].take().map(|_| world.release(client, slot))
             }
@@ -157,7 +157,7 @@ impl World {
                 guard.until = guard.until.min(self.now + lease);
                 world.clients[client].guards[slot as usize] = Some(guard);
                 world.clients[client].cuts += u8::from(shorter);
-                // The lease must not be shorter than the client's other guard counts on.
+                // The new lease must not end before the lease of the client's other guard.
                 let others =
                     (0..SLOTS).filter(|other| *other != slot as usize).filter_map(|other| self.held(client, other));
                 let lease = others.map(|guard| guard.until - self.now).fold(lease, u8::max);
@@ -168,7 +168,7 @@ impl World {
         };
         if matches!(what, Some(What::Extend { .. } | What::Acquire { .. })) && self.now < self.clients[client].cut_until
         {
-            // A shortening extend may still arrive.
+            // An extend that may shorten the lease can still arrive.
             return None;
         }
         match what {
@@ -223,7 +223,7 @@ impl World {
             }
             (What::Acquire { .. }, Answer::Gone) => client.guards = [None; SLOTS],
             (What::Extend { id, lease, .. }, Answer::Done) => {
-                // Further copies find that this extend has run.
+                // The reply shows that this extend has run, so further copies do nothing.
                 client.cut_until = 0;
                 if let Some(guard) = &mut client.guards[id as usize % SLOTS] {
                     guard.until = begun + lease;

@@ -2,8 +2,8 @@
 //! about 2 KB per attempt until its reply. A waiter that queues here takes a tenth of that.
 //!
 //! 1. Up to [`MOST`] attempts per connection are admitted directly, whatever their names.
-//! 2. At that limit, the name of the next attempt gets a *crowd*: a semaphore with as many permits, which admits the
-//!    name's further attempts in order.
+//! 2. At that limit, the name of the next attempt gets a *crowd*: a semaphore with as many permits, which admits this
+//!    and the name's later attempts in order.
 //! 3. The crowd ends with its last attempt.
 //!
 //! Each crowd has its own limit, so a name with a silent server does not delay other names. Acquires without a wait,
@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 
-/// Attempts admitted directly, for each connection. A connection's commands in flight carry fewer attempts, so the
+/// Attempts admitted directly, for each connection. All commands in flight on a connection carry fewer attempts, so the
 /// limit costs no throughput.
 pub(crate) const MOST: usize = 512;
 
@@ -33,7 +33,7 @@ pub(crate) struct Admission {
     crowded: AtomicUsize,
 }
 
-/// An admitted attempt. Its drop admits another attempt.
+/// An admitted attempt. Its drop makes room for another direct attempt, or another of its crowd.
 #[derive(Debug)]
 pub(crate) enum Admitted {
     Past(Arc<Admission>),
@@ -125,7 +125,7 @@ impl Drop for Admitted {
 
 impl Drop for Crowder {
     fn drop(&mut self) {
-        // The permit holds an `Arc` of the semaphore, so the permit is dropped before the count.
+        // The permit holds an `Arc` of the semaphore, so it is dropped before `strong_count`.
         self.permit = None;
         let mut crowds = self.admission.crowds.lock();
         if crowds.get(&self.name).is_some_and(|crowd| Arc::strong_count(crowd) == 1) {
@@ -215,7 +215,7 @@ mod tests {
         }
         let [leaves, comes, late] = waiting;
         drop(leaves);
-        // This waiter is dropped after it was admitted.
+        // The drop of `first` admits `comes`, which is dropped before it is polled again.
         drop(first);
         drop(comes);
         assert!(late.await.is_some());

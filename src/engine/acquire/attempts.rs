@@ -41,7 +41,7 @@ pub(super) struct Attempts<'a> {
     pub(super) by_java: bool,
 }
 
-/// A finding of the last attempt that changes how the waiter continues. [`Tried`] describes the last three.
+/// A finding of the last attempt that changes how the waiter continues. [`Tried`] describes the last three variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// None of the following: the lock was acquired, another owner holds the lock, or the attempt failed.
@@ -63,7 +63,8 @@ impl<'a> Attempts<'a> {
             doubt: None,
             mark: None,
             manner: Manner { queueing: Queueing::Join, gives_way: true, looks: false },
-            // A lock acquired by `SET`: only the reply to a look says whether the release will be announced.
+            // If a lock was acquired by `SET`, only a refusal with `Manner::looks` says whether its release will be
+            // announced.
             announced: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
             entry: None,
             found: Found::Usual,

@@ -66,7 +66,7 @@ impl Request {
                 let is_known = awaited.attempts.has_seen_busy || awaited.attempts.is_failing();
                 if !is_known && !waiter.knows_busy(self.deadline.began()) {
                     // A busy reply to the contender counts until `GRACE` after the wait. A wait shorter than a timer
-                    // tick has not requested an attempt before.
+                    // tick has not requested an attempt yet.
                     waiter.request_look(self.deadline.began());
                     tokio::time::sleep(GRACE).await;
                 }

@@ -19,7 +19,7 @@
 //!
 //! - The contender attempts the acquire, subscribes, and attempts again once the subscription is confirmed. A release
 //!   before the confirmation is seen by one of the two attempts. A release after it sends a message to this process.
-//! - Rule 3 keeps the wake-ups of a waiter that stops waiting. A lock that was handed to such a waiter is released.
+//! - Step 3 keeps the wake-ups of a waiter that stops waiting. A lock that was handed to such a waiter is released.
 //! - One task at a time changes a subscription (`Listening::Changing`). Other tasks wait for the end of the change,
 //!   then check the state again. Several names may share a channel and its subscription (`a` and `{a}`), so every
 //!   change also takes [`Channels::change`].
@@ -69,8 +69,8 @@ pub(crate) use waiter::{HeldAs, Waiter};
 
 const SHARDS: usize = 16;
 
-/// After this many new names in a row for which no other process took a turn, a process yields for a new name only at
-/// every `TRIED`th release.
+/// After this many new names in a row for which no other process took a turn, this process yields at the first release
+/// of a new name only every `TRIED`th time.
 const LONELY: u32 = 8;
 const TRIED: u32 = 16;
 

@@ -30,9 +30,9 @@ pub(crate) enum HeldAs {
 pub(crate) struct Waiter {
     pub(super) registry: Arc<Registry>,
     pub(super) name: Arc<LockName>,
-    /// None for the first waiter of a name, which has the turn, until [`Waiter::sit`] creates its seat.
+    /// None for a name's first waiter until [`Waiter::sit`] creates its seat. A waiter without a seat has the turn.
     pub(super) seat: Option<Arc<Seat>>,
-    /// As [`Seat::takes`].
+    /// Flavour of the holds that it may be handed: [`Seat::takes`].
     pub(super) takes: Option<&'static str>,
     /// Key in `Slot::by_owner`, if the owner may have several waiters.
     pub(super) ticket: Option<Ticket>,
@@ -66,8 +66,8 @@ impl Waiter {
     }
 
     /// Records whether the last attempt was refused because waiters of the other half (of a read-write lock) come
-    /// first. When the flag becomes true, all queued waiters are woken. A waiter that has already yielded to the other
-    /// half for long enough then makes its own attempt.
+    /// first. When the flag becomes true, all queued waiters are woken, so that a waiter that has already yielded to
+    /// the other half for long enough makes its own attempt.
     pub(crate) fn note_held_back(&self, held_back: bool) {
         let mut wakes = Wakes::default();
         let mut shard = self.registry.shard(&self.name).lock();
@@ -131,9 +131,9 @@ impl Waiter {
     }
 
     /// Registers this waiter's seat under its owner, and creates the seat if there is none. Then the waiter is woken
-    /// when another acquire of this owner gets the lock. Without that wake-up, this waiter could queue behind waiters
-    /// that wait for a release by its own owner. An acquire that got the lock before this call sends no wake-up, so
-    /// after this call the caller checks whether the owner already holds the lock.
+    /// when another acquire of this owner gets the lock. Without that wake-up, this waiter could stay in the queue
+    /// behind waiters that wait for its owner's release. An acquire that got the lock before this call sends no
+    /// wake-up, so after this call the caller checks whether the owner already holds the lock.
     pub(crate) fn sit_as(&mut self, owner: &Owner) {
         self.sit();
         let Some(seat) = self.seat.as_ref().filter(|_| self.ticket.is_none()) else { return };
@@ -144,7 +144,7 @@ impl Waiter {
     }
 
     /// Takes the lock that was handed over, if any. Clears the wake-up flag, because the caller makes an attempt next.
-    /// After [`Self::stops_looking`] the wake-ups are kept for the next waiter.
+    /// After [`Self::stops_looking`] the flag stays set.
     pub(crate) fn handed(&self) -> Option<Grant> {
         let mut state = self.seat.as_ref()?.state.lock();
         state.woken &= state.leaves_wakeups;
@@ -158,7 +158,7 @@ impl Waiter {
         state.passed.take()
     }
 
-    /// Keeps further wake-ups for the next waiter, because this wait has ended.
+    /// Called once this wait has ended: the wake-up flag stays set, so that [`Self::leave`] wakes the next waiter.
     pub(crate) fn stops_looking(&self) {
         if let Some(seat) = &self.seat {
             seat.state.lock().leaves_wakeups = true;
@@ -261,8 +261,8 @@ impl Waiter {
         before(slot);
         if let Some(ticket) = self.ticket.take() {
             slot.by_owner.remove(&ticket);
-            // If the owner holds the lock, its next waiter may re-enter. If this waiter was woken and made no attempt,
-            // the owner's next waiter must make the attempt.
+            // The owner's next waiter may re-enter if the owner holds the lock. It must make the attempt if this waiter
+            // was woken and made none.
             slot.wake_same_owner(&ticket.0, &mut wakes);
         }
         let (turn, joins, woken, handed) = match &self.seat {

@@ -108,7 +108,6 @@ async fn run_alone(engine: &Arc<Engine>, refused: Vec<Due>, knowledge: Option<&U
     round
 }
 
-/// The reply to a batch.
 enum Answer {
     /// One entry for each hold, and the placement of the locks when the command ran. `None`: the planned placement.
     Entries(Vec<Reply>, Option<Placement>),

@@ -48,7 +48,7 @@ async fn retry_of_acquire_in_doubt_counts_once_for_known_owner() {
     let lock = client.reentrant("x");
     let me = client.owner();
     let _ = me.as_str();
-    // This makes the server's clock known.
+    // The acquire teaches the client the server's clock.
     lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().unlock().await.unwrap();
     for carried_out in [true, false] {
         fake.next("acquire", Fate::Lost(carried_out));
@@ -75,7 +75,7 @@ async fn acquire_in_doubt_is_undone_unless_its_retry_succeeds() {
         assert!(lock.lock_for(secs(2)).await.is_err_and(|error| error.outcome_unknown()));
         settle().await;
         assert_eq!((fake.held().len(), fake.sent("release").len()), (0, 2));
-        // Dropped while the command is in flight, and in the pause after it.
+        // The first wait is dropped while the command is in flight, the second in the pause after the command.
         for wait in [ms(1), ms(30)] {
             assert!(timeout(wait, lock.lock()).await.is_err());
             settle().await;
@@ -100,7 +100,7 @@ async fn wait_ends_in_time_while_release_of_same_owner_is_retried() {
     let lock = client.reentrant("x");
     let me = client.owner();
     let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
-    // A release in doubt keeps the owner's order.
+    // A release in doubt does not change the order of the owner's commands.
     for _ in 0..12 {
         fake.next("release", Fate::Lost(false));
     }
@@ -129,7 +129,7 @@ async fn owner_does_not_reenter_after_release_to_next_waiter() {
     drop(first);
     let next = next.await.unwrap().unwrap();
     assert!(next.is_held());
-    // The first owner no longer holds the lock. Another task does.
+    // The first owner no longer holds the lock, because another task holds it.
     let again = lock.acquire(Acquire::new().owner(&owner).wait(Duration::ZERO)).await.unwrap();
     assert!(again.is_none(), "two tasks hold the lock, as one owner");
     drop(next);
@@ -155,7 +155,7 @@ async fn reply_slower_than_lease_makes_no_hold() {
 async fn acquire_in_doubt_reports_unknown_outcome_not_busy() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
-    // Another task of this process is ahead in the queue.
+    // Another task of this process is ahead in the local queue.
     fake.steal("x", secs(60));
     let other = {
         let lock = lock.clone();
@@ -182,11 +182,11 @@ async fn waiter_polls_slowly_when_subscribing_fails() {
     fake.steal("x", secs(3600));
     fake.subscribe_fails(true);
     assert!(lock.lock_for(secs(10)).await.unwrap().is_none());
-    // Twice a second, and a few more at the start.
+    // The waiter polls twice a second, and a few times more at the start.
     let (asked, subscribed) = (fake.sent("acquire").len(), fake.subscriptions().0.len());
     assert!((10..=50).contains(&asked), "{asked} commands in 10 s");
     assert!((10..=50).contains(&subscribed), "{subscribed} subscriptions in 10 s");
-    // A subscribe that failed may still be in force, so each one is ended.
+    // A subscribe that failed may still have taken effect, so each one is followed by an unsubscribe.
     settle().await;
     assert_eq!(fake.subscriptions().1.len(), subscribed);
     fake.delete("x");

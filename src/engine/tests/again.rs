@@ -12,7 +12,7 @@ use crate::{Acquire, Error, Released};
 /// A time on the server's clock, in ms.
 const AT: i64 = 1_700_000_000_000;
 
-/// The retry found the hold of the first attempt, so there is nothing to undo.
+/// The retry finds the hold of the first attempt, so no undo is needed.
 #[tokio::test(start_paused = true)]
 async fn acquire_found_by_its_retry_is_not_undone() {
     let (client, fake) = client(|_| ());
@@ -28,8 +28,8 @@ async fn acquire_found_by_its_retry_is_not_undone() {
     done(client, &fake).await;
 }
 
-/// A grant that came too late is released by its id. The retry uses another id, so that a late copy of this release
-/// cannot remove its hold.
+/// A grant that came too late is released by its hold id. The retry uses another id, so that a late copy of this
+/// release cannot remove the retry's hold.
 #[tokio::test(start_paused = true)]
 async fn retry_after_late_grant_uses_another_hold_id() {
     let (client, fake) = client(|_| ());
@@ -43,7 +43,7 @@ async fn retry_after_late_grant_uses_another_hold_id() {
     done(client, &fake).await;
 }
 
-/// Re-entry shortens no lease. A release names the remaining holds, and has a last moment.
+/// A re-entry shortens no lease. A release names the remaining holds, and has a last moment.
 #[tokio::test(start_paused = true)]
 async fn reentry_and_release_respect_other_holds_of_owner() {
     let (client, fake) = client(|_| ());

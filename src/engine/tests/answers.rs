@@ -1,4 +1,4 @@
-//! Rare replies to releases and forced releases, and missing replies: the result, the retries, and the table of holds.
+//! Releases and forced releases with a rare reply or without a reply: the result, the retries, and the table of holds.
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
@@ -20,7 +20,7 @@ fn list(replies: impl Into<Vec<Reply>>) -> Fate {
     Fate::Answer(Reply::List(replies.into()))
 }
 
-/// After a release no guard counts on the hold, whatever the reply. The hold leaves the table, and is not renewed.
+/// After a release no guard relies on the hold, whatever the reply. The hold leaves the table and is not renewed.
 #[tokio::test(start_paused = true)]
 async fn hold_leaves_table_whatever_reply_its_release_gets() {
     let refused = || Fate::Refused("NOPERM no right");
@@ -49,7 +49,7 @@ async fn hold_leaves_table_whatever_reply_its_release_gets() {
     }
 }
 
-/// A retry could free the lock of the next holder.
+/// There is no retry, because it could free the lock of the next holder.
 #[tokio::test(start_paused = true)]
 async fn forced_release_in_doubt_is_not_retried() {
     let (client, fake) = client(|_| ());
@@ -77,7 +77,7 @@ async fn unsent_forced_release_is_retried_for_limited_time() {
     (0..2).for_each(|_| fake.next("force", Fate::NotSent));
     let began = Instant::now();
     assert!(lock.force_unlock().await.unwrap());
-    // The third command reports the server's time. The fourth one uses it.
+    // The client learns the server's time from the third command, and sends the fourth with a last moment.
     assert_eq!(fake.sent("force").len(), 4);
     assert!(began.elapsed() > ms(500), "{:?}", began.elapsed());
     (0..1000).for_each(|_| fake.next("force", Fate::NotSent));
@@ -89,7 +89,7 @@ async fn unsent_forced_release_is_retried_for_limited_time() {
     done(client, &fake).await;
 }
 
-/// The refusal makes the server's clock known, so the retry has a last moment that has not passed.
+/// The refusal tells the client the server's time, so the retry has a last moment in the future.
 #[tokio::test(start_paused = true)]
 async fn late_forced_release_is_retried_with_last_moment() {
     let (client, fake) = client(|_| ());
@@ -102,14 +102,14 @@ async fn late_forced_release_is_retried_with_last_moment() {
     done(client, &fake).await;
 }
 
-/// No messages arrive. The task that frees the lock notifies the waiter of its own process.
+/// No messages arrive. The task that frees the lock wakes the waiter of its own process.
 #[tokio::test(start_paused = true)]
 async fn release_in_this_process_wakes_waiter_without_message() {
     for way in ["unlock", "drop", "release", "force", "undo"] {
         let (client, fake) = client(|_| ());
         fake.subscribe_fails(true);
         let (lock, me) = (client.reentrant("x"), client.owner());
-        // This makes the server's clock known.
+        // The acquire teaches the client the server's clock.
         acquire(&client, &me).await.unlock().await.unwrap();
         let guard = match way {
             "unlock" | "drop" => Some(acquire(&client, &me).await),
@@ -122,7 +122,7 @@ async fn release_in_this_process_wakes_waiter_without_message() {
                 None
             }
             _ => {
-                // Held without a guard. The undo takes a while.
+                // The server has a hold without a guard, and its undo takes a while.
                 fake.next("acquire", Fate::Lost(true));
                 fake.next("release", Fate::Slow(ms(705)));
                 assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.is_err());
@@ -130,7 +130,7 @@ async fn release_in_this_process_wakes_waiter_without_message() {
             }
         };
         let waits = waiter(&lock);
-        // Between two looks.
+        // This time is between two looks of the waiter.
         tokio::time::sleep(ms(700)).await;
         assert!(!waits.is_finished(), "{way}");
         match (way, guard) {
@@ -146,13 +146,13 @@ async fn release_in_this_process_wakes_waiter_without_message() {
     }
 }
 
-/// The owner's first acquire was in doubt, and its second guard's release finds nothing. The late copy of the first
-/// acquire is released.
+/// The owner's first acquire was in doubt. The release of its second guard finds no hold. A late copy of the first
+/// acquire then gets the lock, and is released.
 #[tokio::test(start_paused = true)]
 async fn late_copy_of_acquire_is_released_after_lock_was_found_gone() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
-    // This makes the server's clock known.
+    // The acquire teaches the client the server's clock.
     acquire(&client, &me).await.unlock().await.unwrap();
     fake.next("acquire", Fate::Ghost(secs(2)));
     let first = acquire(&client, &me).await;
@@ -188,7 +188,7 @@ async fn not_reentrant_acquire_gets_would_deadlock_without_command() {
     done(client, &fake).await;
 }
 
-/// The hold without a guard is released. The lease of the owner's other guard stays as long as it was.
+/// The hold without a guard is released, and the lease of the owner's other guard does not change.
 #[tokio::test(start_paused = true)]
 async fn release_by_owner_shortens_no_lease() {
     for at_once in [true, false] {
@@ -198,7 +198,7 @@ async fn release_by_owner_shortens_no_lease() {
         drop(acquire(&client, &me).await.into_owner());
         if !at_once {
             settle().await;
-            // `disown` marks the hold as guardless for other clients with the same owner.
+            // `disown` tells other clients with the same owner that the hold has no guard.
             assert_eq!(fake.sent("disown").len(), 1);
         }
         assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
@@ -209,8 +209,8 @@ async fn release_by_owner_shortens_no_lease() {
     }
 }
 
-/// A hold that cannot be released lasts as long as the owner's longest lease. Its release is retried for this whole
-/// time.
+/// A hold that cannot be released stays on the server until the owner's longest lease ends. Its release is retried
+/// until then.
 #[tokio::test(start_paused = true)]
 async fn failed_release_is_retried_while_its_owner_has_a_lease() {
     for unseen in [true, false] {

@@ -1,4 +1,4 @@
-//! Compares the book of a hold with a simple model, over random histories.
+//! Compares a book (the record of one hold's guards and leases) with a simple model, over random histories.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ enum Event {
     CountedDown,
 }
 
-/// The model's state after a history. Each guard has its lease, its end and its cap; `watched` is the end of the
-/// watchdog's lease.
+/// The model's state after a history: the lease, end and cap of each guard, and the end of the watchdog's lease
+/// (`watched`).
 #[derive(Default)]
 struct Reading {
     guards: BTreeMap<u32, (Option<u64>, u64, u64)>,
@@ -115,7 +115,7 @@ impl Reading {
     }
 }
 
-/// What a random change is about.
+/// The random choices for one change.
 struct Chance {
     before: Reading,
     now: u64,
@@ -183,7 +183,7 @@ impl Chance {
         })
     }
 
-    /// Opens a guard, with the lease or with the watchdog's.
+    /// Opens a guard with the drawn lease, or with the watchdog's.
     fn open(&self, book: &mut Book, dice: &mut Numbers) -> Event {
         let &Self { ref before, now, sent, .. } = self;
         let lease = (dice.below(2) == 0).then_some(self.lease);
@@ -193,7 +193,8 @@ impl Chance {
         Event::Open { now, id, lease, until }
     }
 
-    /// Reports "not held", about this tenure or the previous one.
+    /// Reports the answer "not held" about this tenure or the previous one. A tenure is the time from an owner's first
+    /// hold to its last release.
     fn refute(&self, book: &mut Book, dice: &mut Numbers) -> Option<Event> {
         let before = &self.before;
         let tenure = before.tenure.saturating_sub(dice.below(4).min(1) as u32);
@@ -226,7 +227,7 @@ fn agree(book: &Book, history: &[Event]) {
     }
 }
 
-/// Invariants of a single step, independent of the model.
+/// Invariants of one step that do not need the model.
 fn follows(event: Event, now: u64, before: &[Option<u64>], book: &Book) {
     for (id, before) in (0..).zip(before) {
         let after = book.until(id);
@@ -297,7 +298,7 @@ fn reply_applies_only_to_the_tenure_of_its_command() {
     assert!(!book.refuted(asked) && !book.is_refuted());
     assert!(!book.counted_down(asked), "nor does a release of then count down what was acquired since");
     assert_eq!((book.until(second), book.count()), (Some(150), 1));
-    // Re-entry and a hand-over stay within the tenure.
+    // A re-entry and a hand-over do not begin a new tenure.
     let asked = book.tenure();
     let third = book.open(60, 2, Some(10), 60, 70);
     book.close(second);

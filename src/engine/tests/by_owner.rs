@@ -1,4 +1,4 @@
-//! Releases by owner, and the marks of holds without a guard: retries, and the choice of the hold.
+//! Releases by owner, and marks for holds without a guard: retries, and the choice of the hold.
 
 use tokio::time::{Instant, sleep};
 
@@ -13,7 +13,7 @@ fn list<const N: usize>(ints: [i64; N]) -> Fate {
     Fate::Answer(Reply::List(ints.map(Reply::Int).to_vec()))
 }
 
-/// The hold of a guard that was given up may not be marked yet.
+/// A guard was given up, and its hold may not be marked yet, so the release looks again.
 #[tokio::test(start_paused = true)]
 async fn release_by_owner_looks_for_hold_without_guard_first() {
     let (client, fake) = client(|_| ());
@@ -26,7 +26,7 @@ async fn release_by_owner_looks_for_hold_without_guard_first() {
     assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
     assert!(guard.is_held() && began.elapsed() < ms(10), "{:?}", began.elapsed());
     assert_eq!(asked(), 1);
-    // No other hold is left: eight looks, with pauses of 4 ms to 256 ms in between.
+    // Only the guard's hold is left. The release looks for a marked hold eight times, with pauses of 4 ms to 256 ms.
     let began = Instant::now();
     assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
     assert!((ms(508)..ms(570)).contains(&began.elapsed()), "{:?}", began.elapsed());
@@ -35,7 +35,7 @@ async fn release_by_owner_looks_for_hold_without_guard_first() {
     done(client, &fake).await;
 }
 
-/// Another client is always faster. After a while the release reports that the owner holds nothing.
+/// Another client always releases first. After a while this release reports that the owner holds nothing.
 #[tokio::test(start_paused = true)]
 async fn release_by_owner_ends_not_held_after_repeated_races() {
     let (client, fake) = client(|_| ());
@@ -44,7 +44,7 @@ async fn release_by_owner_ends_not_held_after_repeated_races() {
     assert!(matches!(lock.release(&me).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
     assert_eq!(fake.sent("release").len(), 17);
     fake.calm();
-    // A refusal as too late causes a retry.
+    // A release that is refused as too late is retried.
     drop(acquire(&client, &me).await.into_owner());
     settle().await;
     fake.next("release", list([-7, 1_700_000_000_000]));

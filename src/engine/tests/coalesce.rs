@@ -1,4 +1,4 @@
-//! Calls that share a command.
+//! Calls of scripts that share a command.
 
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
     let got = join_all(locks.iter().map(|lock| lock.try_lock())).await;
     let held: Vec<bool> = got.iter().map(|got| got.as_ref().unwrap().is_some()).collect();
     assert_eq!(held, (0..200).map(|n| n % 2 == 1).collect::<Vec<_>>());
-    // Three single commands, then batches of up to 64.
+    // Three calls are sent as single commands, the others in batches of up to 64.
     assert_eq!((fake.sent("acquire").len(), fake.sent("many").len()), (3, 4));
     drop(got);
     settle().await;
@@ -26,7 +26,8 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
     done(client, &fake).await;
 }
 
-/// If bare commands are cheap, they are sent alone even under load. Scripts still share a command.
+/// If bare commands (commands without a script) are cheap, they are sent alone even under load. Scripts are still
+/// batched.
 #[tokio::test(start_paused = true)]
 async fn bare_command_shares_script_only_where_commands_are_costly() {
     for (prefers_bare, alone, shared) in [(false, 3, 1), (true, 3 + 64, 0)] {
@@ -44,7 +45,7 @@ async fn bare_command_shares_script_only_where_commands_are_costly() {
     }
 }
 
-/// Calls of readers and calls with long names are more work, so a shared command has fewer of them.
+/// Calls of readers and calls with long names are more work, so a batch has fewer of them.
 #[tokio::test(start_paused = true)]
 async fn shared_command_has_fewer_calls_if_each_costs_more() {
     const CALLS: usize = 3 + 64;
@@ -68,7 +69,7 @@ async fn shared_command_has_fewer_calls_if_each_costs_more() {
 async fn unpolled_acquires_do_not_delay_other_acquires() {
     let (client, fake) = client(|options| options.coalesce = true);
     let locks: Vec<_> = (0..8).map(|n| client.reentrant(&n.to_string())).collect();
-    // Started, and then not polled.
+    // These acquires are started and then not polled.
     let mut begun: Vec<_> = locks.iter().map(|lock| Box::pin(lock.lock())).collect();
     for acquire in &mut begun {
         assert!(futures::poll!(acquire).is_pending());

@@ -1,5 +1,5 @@
-//! Holds with an explicit lease are confirmed, not renewed. After a reconnect, a promotion or a slot move, the client
-//! queries the server for these holds.
+//! Holds with an explicit lease are confirmed, not renewed: after a reconnect, a promotion or a slot move, the client
+//! asks the server whether these holds still exist.
 
 use tokio::time::{sleep, timeout};
 
@@ -56,7 +56,7 @@ async fn confirmation_changes_no_lease() {
                 settle().await;
                 assert_eq!(fake.left("x"), None, "{flavour:?}: a confirmation added a lease");
             }
-            // The key still exists: the release finds the hold.
+            // The key still exists, so the release finds the hold.
             assert!(guard.is_held(), "{flavour:?}");
             guard.unlock().await.unwrap();
             // The fake's fair release frees nothing.
@@ -105,8 +105,8 @@ async fn failed_confirmation_is_retried_without_locks_acquired_since() {
         sent.iter().filter(|sent| sent.words.contains(&Arg::Text(name.into()))).count()
     };
     assert_eq!(asked("x"), 26);
-    // While a confirmation is missing, each regular round confirms every explicit lease. Retries skip locks acquired
-    // since.
+    // While a confirmation is missing, each regular round confirms every explicit lease. A retry skips locks that were
+    // acquired after the reconnect.
     assert!(asked("y") <= 3, "{}", asked("y"));
     assert!(watched.is_held() && since.is_held());
     drop((watched, guard, since));
@@ -114,7 +114,7 @@ async fn failed_confirmation_is_retried_without_locks_acquired_since() {
     done(client, &fake).await;
 }
 
-/// The answer arrives after the lease has ended by the client's clock, so the loss stays `Expired`.
+/// The answer arrives after the lease has ended by the client's clock, so the reported reason stays `Expired`.
 #[tokio::test(start_paused = true)]
 async fn lease_that_ends_before_its_confirmation_is_lost_as_expired() {
     let (client, fake) = client(|_| ());

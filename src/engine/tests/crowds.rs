@@ -11,8 +11,9 @@ use crate::transport::Reply;
 
 const CROWD: usize = 3_000;
 
-/// At a silent server every task gets `Timeout`. At a slow server the answered tasks get `Ok(None)`. A task without an
-/// answer, or without an attempt, has seen no holder and gets `Timeout`. Another name does not wait.
+/// At a silent server every task gets `Timeout`. At a slow server the tasks that get an answer return `Ok(None)`. A
+/// task whose attempt was not answered or not sent has seen no holder, and returns `Timeout`. Tasks of another name do
+/// not wait.
 #[tokio::test(start_paused = true)]
 async fn crowd_waiter_without_answer_gets_timeout_not_busy() {
     for silent in [true, false] {
@@ -26,7 +27,7 @@ async fn crowd_waiter_without_answer_gets_timeout_not_busy() {
             async move { join_all((0..CROWD).map(|_| async { (lock.lock_for(ms(800)).await, start.elapsed()) })).await }
         });
         tokio::time::sleep(ms(100)).await;
-        // One limit for direct attempts, and the same limit for this crowd.
+        // The first `MOST` attempts run at once. As many run in the crowd (the queue of this name's other tasks).
         assert_eq!(fake.sent("fair/acquire").len(), 2 * MOST);
         let other = timeout(ms(50), client.reentrant("other").lock()).await.unwrap().unwrap();
         other.unlock().await.unwrap();
@@ -47,7 +48,7 @@ async fn crowd_waiter_without_answer_gets_timeout_not_busy() {
     }
 }
 
-/// At a silent server, a task waits for admission for at most one command timeout.
+/// At a silent server, a task waits for its turn to attempt for at most one command timeout.
 #[tokio::test(start_paused = true)]
 async fn crowd_sends_all_attempts_after_command_timeout() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,4 @@
-//! The deadline of a wait: remaining time, grace time, silence.
+//! The deadline of a wait: the remaining time, the grace time after it, and silent servers.
 
 use tokio::time::{Instant, advance, sleep};
 
@@ -21,7 +21,7 @@ async fn wait_ends_on_time_and_replies_count_during_grace() {
     assert_eq!((limited.left(), limited.at_most(ms(50)), limited.at_most(ms(70))), (Some(ms(60)), ms(50), ms(60)));
     assert_eq!((endless.left(), endless.at_most(ms(50)), once.left()), (None, ms(50), Some(ms(0))));
     assert_eq!((limited.left_to_answer(), endless.left_to_answer()), (Some(ms(60) + GRACE), None));
-    // A single attempt has a whole command timeout.
+    // A single attempt (a wait of zero) may take a whole command timeout.
     let within = |deadline: &Deadline| deadline.left_to_answer_within(ms(500));
     assert_eq!(
         (within(&limited), within(&endless), within(&once)),
@@ -31,7 +31,7 @@ async fn wait_ends_on_time_and_replies_count_during_grace() {
     assert_eq!(once.judged_at(), began + GRACE);
     sleep(ms(60)).await;
     assert!(limited.is_over() && !endless.is_over());
-    // Never zero, because zero would mean a single attempt.
+    // The remaining time is never zero, because zero would mean a single attempt.
     assert!(limited.left().is_some_and(|left| !left.is_zero() && left < ms(1)));
     sleep(ms(1000)).await;
     assert!(limited.left().is_some_and(|left| !left.is_zero() && left < ms(1)));
@@ -40,10 +40,10 @@ async fn wait_ends_on_time_and_replies_count_during_grace() {
     done(client, &fake).await;
 }
 
-/// After this process or its machine was suspended, unread replies may wait in the socket.
+/// After a suspend of this process or its machine, unread replies may be in the socket.
 #[tokio::test(start_paused = true)]
 async fn standstill_adds_limited_time_to_read_replies() {
-    // Duration of the work, duration of the suspension, expected output.
+    // The columns are the duration of the work, the duration of the suspend, and the expected output.
     let table = [
         (ms(99), ms(0), Some(ms(99))),
         (ms(101), ms(0), None),
@@ -64,13 +64,14 @@ async fn standstill_adds_limited_time_to_read_replies() {
     }
 }
 
-/// A server counts as silent only if a second check, after reading, agrees. Both checks refer to the end of the wait.
+/// A server counts as silent only if two checks agree, the second after unread replies were read. Both checks refer to
+/// the end of the wait.
 #[tokio::test(start_paused = true)]
 async fn server_is_silent_only_if_second_check_agrees() {
     let (client, fake) = client(|_| ());
     let engine = client.engine();
     for (overdue, takes) in [(ms(0), GRACE), (ms(24), GRACE), (ms(25), ms(60)), (ms(5000), ms(60))] {
-        // A single attempt has already had a command timeout.
+        // The command timeout of this single attempt has passed.
         let once = Deadline::new(engine.topology.world(), Some(ms(0)), ms(0));
         for silent in [&[false][..], &[true, false], &[true, true]] {
             let deadline = Deadline::new(engine.topology.world(), Some(ms(100)), ms(0));

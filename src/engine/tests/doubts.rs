@@ -1,4 +1,4 @@
-//! Results and commands after a failure, a late reply, or a reply that reports a missing hold.
+//! Results and commands after a failure, a late reply, or a reply that says that a hold is missing.
 
 use tokio::time::{Instant, timeout};
 
@@ -8,7 +8,7 @@ use super::{client, done, ms, secs, settle};
 use crate::transport::Reply;
 use crate::{Acquire, Error, Lost, NotHeld, Released};
 
-/// The retry of a release finds nothing. Whether the first copy renewed the remaining lease is unknown.
+/// The retry of a release finds no hold. The first copy may have renewed the lease of the remaining hold, or not.
 #[tokio::test(start_paused = true)]
 async fn release_in_doubt_lengthens_no_lease_and_delays_only_if_unanswered() {
     let (client, fake) = client(|_| ());
@@ -21,11 +21,11 @@ async fn release_in_doubt_lengthens_no_lease_and_delays_only_if_unanswered() {
     fake.next("release", Fate::Answer(Reply::List([-2, 1].map(Reply::Int).to_vec())));
     assert_eq!(second.unlock().await.unwrap(), Released::StillHeld(1));
     assert!(first.remaining() <= fake.left("x").unwrap(), "{:?} {:?}", first.remaining(), fake.left("x"));
-    // This release was answered, so no copy of it can shorten a lease any more.
+    // This release was answered, so no copy of it can shorten a lease later.
     let began = Instant::now();
     let third = acquire(&client, &me).await;
     assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
-    // A release without an answer may shorten a lease until its last moment.
+    // A release without an answer may still shorten a lease, until its last moment.
     fake.next("release", Fate::Ghost(secs(2)));
     fake.next("release", Fate::Refused("NOPERM no right"));
     assert!(third.unlock().await.is_err());
@@ -40,8 +40,8 @@ async fn release_in_doubt_lengthens_no_lease_and_delays_only_if_unanswered() {
     done(client, &fake).await;
 }
 
-/// Two guards of one owner are unlocked at once, and the server has neither hold. The first release finds that out, so
-/// the second one sends nothing.
+/// Two guards of one owner are unlocked at once, and the server has neither hold. The reply to the first release says
+/// so, and the second release sends nothing.
 #[tokio::test(start_paused = true)]
 async fn release_sends_no_command_after_another_found_holds_gone() {
     let (client, fake) = client(|_| ());
@@ -55,8 +55,8 @@ async fn release_sends_no_command_after_another_found_holds_gone() {
     done(client, &fake).await;
 }
 
-/// The owner has one hold in this process and re-enters. Another owner has the lock, so the guard of the first hold
-/// learns of the loss.
+/// The owner has one hold in this process and re-enters. The server answers that another owner has the lock, so the
+/// guard of the first hold reports the loss.
 #[tokio::test(start_paused = true)]
 async fn reentry_reports_lost_holds_of_its_owner() {
     let (client, fake) = client(|_| ());
@@ -69,14 +69,14 @@ async fn reentry_reports_lost_holds_of_its_owner() {
     });
     assert!(matches!(timeout(ms(5), first.lost()).await, Ok(Error::Lost { why: Lost::Gone, .. })));
     drop(first);
-    // From here on the acquire waits like any other acquire.
+    // From here on, the acquire waits like any other acquire.
     tokio::time::sleep(secs(1)).await;
     assert!(fake.sent("acquire").len() <= 8, "{}", fake.sent("acquire").len());
     fake.delete("x");
     fake.publish("x");
     let again = timeout(ms(10), again).await.expect("waits on").unwrap().unwrap().unwrap();
     again.unlock().await.unwrap();
-    // Another client released the hold that this acquire re-enters. The owner's other hold stays.
+    // Another client released the hold that this acquire re-enters. The owner still has its other hold.
     let (first, second) = (acquire(&client, &me).await, acquire(&client, &me).await);
     fake.next("acquire", Fate::Answer(Reply::Int(-3)));
     let third = acquire(&client, &me).await;
@@ -84,7 +84,7 @@ async fn reentry_reports_lost_holds_of_its_owner() {
     drop((first, second, third));
     settle().await;
     fake.delete("x");
-    // This reply makes no sense for an owner that holds nothing. The attempt is undone, and so is a late copy of it.
+    // An owner without a hold must not get this reply. The attempt is undone, and so is a late copy of it.
     let released = fake.sent("release").len();
     fake.next("acquire", Fate::Answer(Reply::Int(-3)));
     assert!(matches!(lock.try_lock().await, Err(Error::Server { message, .. }) if message.contains("unexpected")));

@@ -24,7 +24,7 @@ fn refusals() -> impl Iterator<Item = (&'static str, &'static str)> {
     PASSING.iter().map(|row| (row.begins, &*Box::leak(format!("{} and why", row.begins).into_boxed_str())))
 }
 
-/// Asserts that the lock stays while the server refuses, and is free soon after.
+/// Asserts that the lock stays held while the server refuses, and is free soon after.
 async fn free_after_faults(client: Client, fake: &Fake, held: &str) {
     tokio::time::sleep(secs(500)).await;
     assert_eq!(fake.held(), [held]);
@@ -34,7 +34,7 @@ async fn free_after_faults(client: Client, fake: &Fake, held: &str) {
     done(client, fake).await;
 }
 
-/// Acquires, releases and `is_retryable` share one table of refusals.
+/// Acquires, releases and `is_retryable` treat the same refusals as temporary.
 #[tokio::test(start_paused = true)]
 async fn waiting_acquire_is_retried_after_every_passing_refusal() {
     for (code, refusal) in refusals() {
@@ -51,7 +51,7 @@ async fn waiting_acquire_is_retried_after_every_passing_refusal() {
     }
 }
 
-/// The lease may be longer than the watchdog's, as here.
+/// The retries last as long as the lease, even if it is longer than the watchdog's.
 #[tokio::test(start_paused = true)]
 async fn refused_release_is_retried_until_its_lease_is_over() {
     for (code, refusal) in refusals() {
@@ -77,7 +77,7 @@ async fn refused_release_is_retried_until_its_lease_is_over() {
     }
 }
 
-/// The first lease is shorter than the watchdog's.
+/// The first lease is shorter than the watchdog's, the second is longer.
 #[tokio::test(start_paused = true)]
 async fn refused_release_is_not_retried_after_its_lease_is_over() {
     for lease in [4, 100] {
@@ -95,7 +95,7 @@ async fn refused_release_is_not_retried_after_its_lease_is_over() {
     }
 }
 
-/// The caller dropped `extend`. The command still reaches the server and lengthens the lease.
+/// The caller dropped `extend`, but the command reaches the server and lengthens the lease.
 #[tokio::test(start_paused = true)]
 async fn refused_release_is_retried_for_an_extended_lease() {
     let (client, fake) = client(|_| ());
@@ -107,7 +107,7 @@ async fn refused_release_is_retried_for_an_extended_lease() {
     free_after_faults(client, &fake, "x 1 1").await;
 }
 
-/// `ReleasePending` promises retries, also if another guard of the owner holds the lock.
+/// `ReleasePending` promises retries. The client retries even if another guard of the owner holds the lock.
 #[tokio::test(start_paused = true)]
 async fn unlock_of_one_of_two_holds_is_retried_in_the_background() {
     let fates: [fn() -> Fate; 3] = [|| Fate::NotSent, || Fate::Lost(false), || Fate::Refused("MISCONF no disk")];
@@ -127,7 +127,7 @@ async fn unlock_of_one_of_two_holds_is_retried_in_the_background() {
     }
 }
 
-/// In the background, a retry of a release queues behind the owner's other commands.
+/// A background retry of a release waits its turn among the owner's other commands.
 #[tokio::test(start_paused = true)]
 async fn refused_release_does_not_block_extend_or_acquire_of_its_owner() {
     for dropped in [false, true] {
@@ -155,7 +155,7 @@ async fn refused_release_does_not_block_extend_or_acquire_of_its_owner() {
     }
 }
 
-/// The release with the longest lease is the first to wait for the others.
+/// The releases are retried for the longest lease among them, although its release is sent first.
 #[tokio::test(start_paused = true)]
 async fn refused_releases_of_owner_are_retried_until_longest_lease_is_over() {
     let (client, fake) = client(|_| ());
@@ -249,7 +249,7 @@ async fn unlock_after_a_loss_returns_lost_at_once() {
     done(client, &fake).await;
 }
 
-/// The command is in flight until the lease ends, so no attempt has failed with a cause.
+/// The command is in flight until the lease ends, so the error names the server's trouble instead of a failed attempt.
 #[tokio::test(start_paused = true)]
 async fn unlock_at_a_server_without_connections_names_the_server() {
     let (client, fake) = client(|_| ());

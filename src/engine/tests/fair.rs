@@ -1,4 +1,4 @@
-//! Waiting in a queue in Redis: attempts, and grants without an attempt.
+//! Waiting in a queue in Redis: attempts, and grants by a message or by an answer.
 
 mod owners;
 
@@ -40,8 +40,8 @@ async fn stands(client: &Client, fake: &Fake, how: Acquire) -> JoinHandle<Result
     waits
 }
 
-/// Sends a message to the inbox of the last attempt. With a lease, the message has the waiter's nonce and grants the
-/// lock.
+/// Sends a message to the inbox (the waiter's channel) of the last attempt. With a lease, the message grants the lock,
+/// and has the waiter's nonce.
 fn tell(fake: &Fake, lease: Option<u32>) {
     let last = asked(fake).pop().unwrap();
     let payload = lease.map_or_else(|| "0".to_owned(), |lease| format!("{lease} {}", last.text(7)));
@@ -68,14 +68,14 @@ async fn unacknowledged_acquire_is_undone_and_retried_later() {
     done(client, &fake).await;
 }
 
-/// The lease in the message counts from the last confirmation of the queue entry. Then the watchdog renews the lease.
+/// The lease in the message counts from the last confirmation of the queue entry. The watchdog renews it afterwards.
 #[tokio::test(start_paused = true)]
 async fn waiter_acquires_by_message_without_command_where_safe() {
     let table = [
         (5_000, "fresh", Some((ms(4_400), ms(4_600)))),
         (100_000, "fresh", Some((ms(29_100), ms(29_400)))),
         (900, "fresh", None),
-        // The beat that renews the lease may come a second later, after a beat in flight.
+        // The beat (refresh of queue entries) that renews the lease may wait a second for a beat in flight.
         (1_900, "fresh", None),
         (5_000, "leased", None),
         (5_000, "given", None),
@@ -98,7 +98,7 @@ async fn waiter_acquires_by_message_without_command_where_safe() {
         assert_eq!(asked(&fake).len(), if left.is_some() { 2 } else { 3 }, "{lease} {whose}");
         if let Some((least, most)) = left {
             assert!((least..most).contains(&guard.remaining()), "{:?} of {lease}", guard.remaining());
-            // A lease that lasts long enough is renewed by the regular round.
+            // A regular round renews a lease that lasts until then.
             (0..2).for_each(|_| fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1)]))));
             sleep(ms(1_100)).await;
             let renewed: Vec<usize> = fake.sent("renew").iter().map(|sent| sent.keys).collect();
@@ -117,19 +117,19 @@ async fn queue_entry_is_requested_once_and_kept_by_refreshes() {
     let (client, fake) = client(|_| ());
     let waits = stands(&client, &fake, Acquire::new()).await;
     let sent = asked(&fake);
-    // The first answer makes the server's clock known.
+    // The first answer teaches the client the server's clock.
     let last: Vec<i64> = sent.iter().map(|sent| sent.text(4).parse().unwrap()).collect();
     assert!(last[0] == 0 && last[1] > AT, "{last:?}");
     assert_eq!(sent.iter().map(|sent| sent.text(6)).collect::<Vec<_>>(), ["1", "2"]);
     sleep(secs(30)).await;
     assert_eq!((asked(&fake).len(), fake.sent("refresh").len()), (2, 30));
-    // The server no longer confirms that the entry exists.
+    // From here on, no refresh confirms the entry.
     (0..8).for_each(|_| fake.next("refresh", Fate::NotSent));
     (0..8).for_each(|_| fake.next("fair/acquire", busy(60_000)));
     sleep(secs(8)).await;
     let more = asked(&fake).len() - 2;
     assert!((1..=4).contains(&more), "{more}");
-    // The entry is lost.
+    // The server answers that the entry is lost.
     fake.calm();
     let before = asked(&fake).len();
     fake.next("fair/acquire", int(-4));
@@ -146,7 +146,7 @@ async fn queue_entry_is_requested_once_and_kept_by_refreshes() {
     done(client, &fake).await;
 }
 
-/// The grant arrives before the answer that the entry exists, at an inbox that was subscribed from the start.
+/// The grant arrives before the answer that the entry exists. The inbox was subscribed from the start.
 #[tokio::test(start_paused = true)]
 async fn grant_by_message_counts_before_the_reply_arrives() {
     let (client, fake) = client(|_| ());
@@ -162,13 +162,13 @@ async fn grant_by_message_counts_before_the_reply_arrives() {
     tell(&fake, Some(30_000));
     sleep(ms(55)).await;
     got(ms(10), waits).await.unlock().await.unwrap();
-    // Another client has read the owner in Redis and acquired as that owner. The owner is not used again.
+    // Another client has read the owner in Redis and acquired as that owner. So this client does not reuse the owner.
     fake.next("fair/acquire", int(-6));
     fake.next("fair/acquire", HELD);
     client.fair("x").lock().await.unwrap().unlock().await.unwrap();
     let [.., met, held] = &asked(&fake)[..] else { panic!("not asked") };
     assert!(met.text(0) == sent.text(0) && held.text(0) != sent.text(0), "{met:?} {held:?}");
-    // The same for an owner that has a queue entry. The entry is given up.
+    // The same for an owner that has a queue entry. The waiter gives the entry up.
     sleep(secs(6)).await;
     let waits = stands(&client, &fake, Acquire::new()).await;
     tell(&fake, Some(30_000));
@@ -184,13 +184,13 @@ async fn grant_by_message_counts_before_the_reply_arrives() {
     tell(&fake, None);
     got(ms(10), waits).await.unlock().await.unwrap();
     assert_eq!(fake.sent("leave").len(), left + 1);
-    // A single attempt takes no place in the queue, however long its group acquire has waited.
+    // A single attempt takes no queue entry, however long its group acquire has waited.
     let mut how = Acquire::new().wait(ms(0));
     how.waited_before = secs(5);
     fake.next("fair/acquire", busy(60_000));
     assert!(client.fair("x").acquire(how).await.unwrap().is_none());
     assert_eq!(asked(&fake).pop().unwrap().text(6), "0");
-    // The first attempt got no answer, so it may have joined the queue.
+    // The first attempt got no answer, so it may have taken an entry.
     fake.next("fair/acquire", Fate::Lost(false));
     fake.next("fair/acquire", HELD);
     let me = client.owner();
@@ -202,7 +202,7 @@ async fn grant_by_message_counts_before_the_reply_arrives() {
     done(client, &fake).await;
 }
 
-/// The end of a lease sends no message. A lease that ends before the next beat is checked when it ends.
+/// No message announces the end of a lease. If the lease ends before the next beat, the client checks the lock then.
 #[tokio::test(start_paused = true)]
 async fn waiter_checks_lock_when_a_short_lease_ends() {
     for (left, looks) in [(300, 1), (1_500, 0)] {
@@ -221,7 +221,7 @@ async fn waiter_checks_lock_when_a_short_lease_ends() {
     }
 }
 
-/// The notified waiter may be dead, so the client that notified it checks whether the lock was taken.
+/// The waiter that was notified may be dead, so the client that notified it checks whether the waiter took the lock.
 #[tokio::test(start_paused = true)]
 async fn client_checks_lock_after_its_release_notified_a_waiter() {
     for way in ["release", "by owner", "force", "undo"] {

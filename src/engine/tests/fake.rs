@@ -23,18 +23,18 @@ use crate::transport::{Arg, Listener, Reply};
 pub(super) enum Fate {
     /// The command does not reach the server.
     NotSent,
-    /// The connection breaks. The command is lost on its way (false), or its reply is (true).
+    /// The connection breaks. Either the command is lost (false), or its reply is lost (true).
     Lost(bool),
-    /// The server runs it after this delay.
+    /// The server runs the command after this delay.
     Slow(Duration),
-    /// The server runs it at once, and the reply takes this long.
+    /// The server runs the command at once, and the reply takes this long.
     Late(Duration),
-    /// The server runs it, and no replica has it.
+    /// The server runs the command, and no replica has its writes.
     Unacknowledged,
     Refused(&'static str),
-    /// The server runs nothing, and gives this reply.
+    /// The server does not run the command, and gives this reply.
     Answer(Reply),
-    /// The server runs nothing, and this reply arrives after this delay.
+    /// The server does not run the command, and this reply arrives after this delay.
     Later(Reply, Duration),
     /// The connection breaks, but a copy reaches the server after this delay.
     Ghost(Duration),
@@ -82,7 +82,7 @@ pub(super) struct Fake {
     /// Total time for which this machine was suspended, in ms.
     suspended: AtomicU64,
     sim: SimServer,
-    /// The link for subscriptions.
+    /// The link that carries subscriptions.
     line: SimLink,
     scripts: Mutex<HashMap<Bytes, SimScript>>,
     state: Mutex<State>,
@@ -92,7 +92,7 @@ pub(super) struct Fake {
     gate: Mutex<bool>,
     opened: Notify,
     alive: Arc<AtomicUsize>,
-    /// Value of `Transport::prefers_bare_commands`.
+    /// The result of `Transport::prefers_bare_commands`.
     prefers_bare: AtomicBool,
     pub(super) trouble: Mutex<Option<String>>,
 }
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Fake {
 impl Fake {
     pub(super) fn new() -> Arc<Self> {
         let sim = SimServer::new(0);
-        // From here on, published messages are recorded for subscribers.
+        // From here on, the simulator keeps published messages for subscribers.
         assert!(sim.overhear().is_empty());
         Arc::new(Self {
             begin: Instant::now(),
@@ -125,7 +125,7 @@ impl Fake {
         })
     }
 
-    /// Sets the fate of the next command of this script (`acquire`, `release`, ..) that has none yet.
+    /// Sets the fate of the next command of this script (`acquire`, `release`, ..) that has no fate yet.
     pub(super) fn next(&self, script: &'static str, fate: Fate) {
         self.state.lock().fates.push((script, fate));
     }
@@ -179,11 +179,11 @@ impl Fake {
         self.opened.notify_waiters();
     }
 
-    /// The locks that are held: `name owner-number count`.
+    /// The locks that are held, each as `name owner-number count`.
     pub(super) fn held(&self) -> Vec<String> {
         let mut held = Vec::new();
         for key in self.sim.keys() {
-            // Other keys are not locks.
+            // Keys of other types are not locks.
             let SimReply::List(fields) = self.sim.command(&[b"hgetall", &key]) else { continue };
             let fields: Vec<&str> = fields.iter().map(said).collect();
             for pair in fields.chunks(2).filter(|pair| !pair[0].ends_with(":holds")) {

@@ -1,4 +1,4 @@
-//! Hand-over of a lock inside the process.
+//! Hand-over of a lock to a waiter of the same process.
 
 use super::fake::Fate;
 use super::{client, done, lock_in_turn, ms, no_trace, secs, settle, waiter};
@@ -6,7 +6,8 @@ use crate::transport::Reply;
 
 #[tokio::test(start_paused = true)]
 async fn lock_is_handed_over_up_to_limit_and_time_then_released() {
-    // Number of guards, hold time, limits on the number and time of hand-overs, and the expected number of releases.
+    // The columns are the number of guards, the hold time, the limits on number and time of hand-overs, and the
+    // expected number of releases.
     let table = [
         (51, ms(0), 16, secs(3600), 3),
         (52, ms(0), 16, secs(3600), 4),
@@ -37,7 +38,7 @@ async fn lock_is_handed_over_up_to_limit_and_time_then_released() {
         assert_eq!(order, (0..count - 1).collect::<Vec<_>>());
         let (acquires, releases) = (fake.sent("acquire").len() - before, fake.sent("release").len());
         assert_eq!(releases, series, "{count} guards, {hold:?}, {limit} hand-offs, {time:?}");
-        // Looks before other processes have had their turn may add attempts.
+        // A waiter may look before other processes have had their turn, which adds attempts.
         assert!((series..=2 * series).contains(&acquires), "{acquires} acquires for {series} series");
         no_trace(&client, &fake).await;
         done(client, &fake).await;
@@ -60,7 +61,7 @@ async fn lock_handed_to_dropped_waiter_reaches_next_waiter_or_is_released() {
             drop(leaves);
             drop(held);
         } else {
-            // Handed over, and dropped before the waiter looks.
+            // The lock was handed over, and the guard is dropped before the waiter runs.
             drop(held);
             assert_eq!(client.stats().holds, 1);
             drop(leaves);
@@ -89,7 +90,7 @@ async fn lock_with_explicit_lease_is_not_handed_over() {
     leased.unlock().await.unwrap();
     let next = next.await.unwrap();
     assert_eq!(fake.sent("release").len(), 1);
-    // A waiter with an explicit lease also gets no hand-over.
+    // A waiter that wants an explicit lease gets no hand-over.
     let leased = {
         let lock = lock.clone();
         tokio::spawn(async move { lock.lock_leased(secs(10)).await.unwrap() })
@@ -104,12 +105,12 @@ async fn lock_with_explicit_lease_is_not_handed_over() {
     done(client, &fake).await;
 }
 
-/// An `extend` without a reply shortened the lease. The next holder must not count on a longer one.
+/// An `extend` without a reply may have shortened the lease. The next holder must not rely on a longer one.
 #[tokio::test(start_paused = true)]
 async fn lock_with_lease_in_doubt_is_handed_over_only_after_renewal() {
     for renewed in [false, true] {
         let (client, fake) = client(|options| options.handoff_time = secs(3600));
-        // This makes the server's clock known.
+        // The acquire teaches the client the server's clock.
         super::release::acquire(&client, &client.owner()).await.unlock().await.unwrap();
         let lock = client.reentrant("x");
         let held = lock.lock().await.unwrap();
@@ -131,8 +132,8 @@ async fn lock_with_lease_in_doubt_is_handed_over_only_after_renewal() {
     }
 }
 
-/// The hand-over limit is reached, and the lock returns to Redis. This process then yields to others if the release's
-/// message reached others and the option is set.
+/// The hand-over limit is reached, and the lock is released at the server. This process then yields to other clients if
+/// they received the release's message and the option is set.
 #[tokio::test(start_paused = true)]
 async fn process_yields_once_to_notified_receivers_after_its_turn() {
     for (told, take_turns, gives_way) in [(-2, true, true), (-2, false, false), (-1, true, false), (0, true, false)] {
@@ -152,7 +153,7 @@ async fn process_yields_once_to_notified_receivers_after_its_turn() {
         assert_eq!(fake.sent("release").len(), 0, "handed over");
         let asked = fake.sent("acquire").len();
         let asked = || fake.sent("acquire").len() - asked;
-        // The release's message arrives before its reply, and another client acquires first.
+        // The release's message arrives before its reply, and another client acquires the lock first.
         fake.next("release", Fate::Answer(Reply::Int(told)));
         let unlock = tokio::spawn(second.unlock());
         tokio::time::sleep(ms(1)).await;
@@ -172,8 +173,8 @@ async fn process_yields_once_to_notified_receivers_after_its_turn() {
     }
 }
 
-/// The next holder relies on the watchdog. A lock with an explicit lease, or little of its lease left, returns to the
-/// server.
+/// The next holder relies on the watchdog. So a lock with an explicit lease is released at the server, and so is a lock
+/// with less than a third of its lease left.
 #[tokio::test(start_paused = true)]
 async fn lock_not_kept_by_watchdog_is_released_instead_of_handed_over() {
     for extended in [true, false] {
@@ -185,7 +186,7 @@ async fn lock_not_kept_by_watchdog_is_released_instead_of_handed_over() {
         if extended {
             held.extend(secs(12)).await.unwrap();
         } else {
-            // All renewals fail, and less than a third of the lease is left.
+            // All renewals fail until less than a third of the lease is left.
             (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
             tokio::time::sleep(secs(21)).await;
         }
@@ -200,8 +201,8 @@ async fn lock_not_kept_by_watchdog_is_released_instead_of_handed_over() {
     }
 }
 
-/// Three other clients received the release message. The process waits for their three releases, and sends no command
-/// meanwhile.
+/// Three other clients received the release's message. This process waits until each of them has released, and sends no
+/// command meanwhile.
 #[tokio::test(start_paused = true)]
 async fn process_yields_to_all_receivers_of_its_release() {
     let (client, fake) = client(|_| ());
@@ -241,13 +242,13 @@ async fn short_wait_acquires_despite_yielding_to_others() {
         guard.unlock().await.unwrap();
         fake.delete("x");
     }
-    // `try_lock` does not yield at all.
+    // A `try_lock` does not yield.
     drop(lock.try_lock().await.unwrap().expect("free"));
     no_trace(&client, &fake).await;
     done(client, &fake).await;
 }
 
-/// A process whose tasks never waited also yields. It subscribes to receive the releases of other processes.
+/// A process whose tasks never waited yields, too. It subscribes to receive the releases of other processes.
 #[tokio::test(start_paused = true)]
 async fn process_that_never_waited_yields_to_receivers() {
     let (client, fake) = client(|_| ());
@@ -267,7 +268,8 @@ async fn process_that_never_waited_yields_to_receivers() {
     done(client, &fake).await;
 }
 
-/// The process does not acquire these locks again after others received the release. No state of these locks is kept.
+/// Other clients received the release of these locks, and this process never acquires them again. No state of the locks
+/// is kept.
 #[tokio::test(start_paused = true)]
 async fn release_that_notified_others_leaves_no_registry_entry() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,4 @@
-//! When a waiter looks at the lock, and the result of its last look.
+//! When a waiter looks at the lock (checks who holds it), and the result of its last look.
 
 use tokio::time::{Instant, timeout};
 
@@ -8,7 +8,7 @@ use super::{client, done, ms, no_trace, secs, settle, waiter};
 use crate::transport::Reply;
 use crate::{Acquire, Error, Flavour};
 
-/// A message about a lock that this process holds means that another client has changed it.
+/// A message about a lock that this process holds means that another client has changed the lock.
 #[tokio::test(start_paused = true)]
 async fn waiter_for_lock_held_in_process_looks_only_at_a_message() {
     let (client, fake) = client(|_| ());
@@ -27,8 +27,8 @@ async fn waiter_for_lock_held_in_process_looks_only_at_a_message() {
     done(client, &fake).await;
 }
 
-/// The end of a lease sends no message, so the waiter sleeps until then. If the lease has just ended, the waiter polls
-/// at random intervals of 1 to 5 ms.
+/// No message announces the end of a lease, so the waiter sleeps until then. If the lease has just ended, the waiter
+/// polls at random intervals of 1 to 5 ms.
 #[tokio::test(start_paused = true)]
 async fn waiter_looks_when_the_lease_is_over() {
     let (client, fake) = client(|_| ());
@@ -53,13 +53,13 @@ async fn waiter_looks_when_the_lease_is_over() {
     done(client, &fake).await;
 }
 
-/// An answer shows whether the owner holds the lock already. A command that was not sent shows nothing, so it is
+/// An answer shows whether the owner already holds the lock. A command that was not sent shows nothing, so it is
 /// retried.
 #[tokio::test(start_paused = true)]
 async fn owner_reenters_past_waiters_after_an_unsent_command() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
-    // This client no longer counts the hold as its own.
+    // From here on, this client does not count the hold as its own.
     drop(acquire(&client, &me).await.into_owner());
     let waits = waiter(&lock);
     settle().await;
@@ -72,7 +72,7 @@ async fn owner_reenters_past_waiters_after_an_unsent_command() {
     done(client, &fake).await;
 }
 
-/// The server answers other commands in time; only this attempt is slow. The result is busy only if a holder was seen.
+/// The server answers other commands in time, but not this attempt. The result is busy only if a holder was seen.
 #[tokio::test(start_paused = true)]
 async fn wait_that_ends_before_its_answer_is_an_error_unless_a_holder_was_seen() {
     for (failed_before, seen_before) in [(false, false), (true, false), (false, true)] {
@@ -113,8 +113,8 @@ async fn wait_that_ends_before_its_answer_is_an_error_unless_a_holder_was_seen()
     }
 }
 
-/// No message announces the free lock: its lease had ended, only other clients received the release, or the connection
-/// was broken.
+/// No message announces the free lock: its lease has ended, only other clients got the message, or the connection was
+/// broken.
 #[tokio::test(start_paused = true)]
 async fn waiter_looks_when_lock_may_be_free_without_a_message() {
     for (why, listens) in [("over", true), ("others", false), ("away", true)] {
@@ -123,7 +123,7 @@ async fn waiter_looks_when_lock_may_be_free_without_a_message() {
         let lock = client.reentrant("x");
         let mut held = Some(lock.lock_leased(secs(3600)).await.unwrap());
         let waits = waiter(&lock);
-        // Between two looks.
+        // This time is between two looks of the waiter.
         tokio::time::sleep(ms(700)).await;
         fake.delete("x");
         match why {
@@ -149,7 +149,7 @@ async fn waiter_looks_when_lock_may_be_free_without_a_message() {
     }
 }
 
-/// The waiter has no command in flight, but other commands of its client got no answer for a long time.
+/// The waiter has no command in flight, but other commands of its client have had no answer for a long time.
 #[tokio::test(start_paused = true)]
 async fn wait_that_ends_at_a_silent_server_is_an_error() {
     for silent in [true, false] {
@@ -163,7 +163,7 @@ async fn wait_that_ends_at_a_silent_server_is_an_error() {
         tokio::time::sleep(ms(200)).await;
         if silent {
             fake.next("renew", Fate::Late(secs(2)));
-            // The waiter's last attempt, before its wait ends.
+            // This is the waiter's last attempt before its wait ends.
             fake.next("acquire", Fate::Late(secs(2)));
         }
         let (outcome, _) = tokio::join!(waits, client.renew_now());
@@ -217,7 +217,7 @@ async fn waiter_tries_once_more_before_its_wait_ends() {
     }
 }
 
-/// Tasks of one process wait behind the attempt of the first one. Without its answer, no task has seen a holder.
+/// Tasks of one process wait for the first task's attempt. Without its answer, none of them has seen a holder.
 #[tokio::test(start_paused = true)]
 async fn tasks_queued_behind_an_unanswered_attempt_time_out_and_are_not_busy() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,4 @@
-//! Many locks by one command: late and unexpected replies.
+//! Many locks that one command acquires: late and unexpected replies.
 
 use super::fake::Fate;
 use super::{client, done, ms, secs, settle};
@@ -36,7 +36,7 @@ async fn multi_lock_granted_late_or_after_shutdown_is_released() {
     }
 }
 
-/// Only two locks were requested, so the reply makes no sense. The server may have acquired them.
+/// Only two locks were requested, so the reply is invalid. The server may have acquired them.
 #[tokio::test(start_paused = true)]
 async fn multi_lock_with_unexpected_reply_fails_and_is_undone() {
     let (client, fake) = client(|_| ());
@@ -48,7 +48,7 @@ async fn multi_lock_with_unexpected_reply_fails_and_is_undone() {
             matches!(&outcome, Err(Error::Server { message, .. }) if message.contains("unexpected")),
             "{outcome:?}"
         );
-        // One undo at once, and one more for a late copy.
+        // The first undo is sent at once, the second for a late copy.
         tokio::time::sleep(secs(10)).await;
         assert_eq!(fake.sent("release").len(), 4 * n);
     }

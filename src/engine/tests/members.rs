@@ -1,4 +1,4 @@
-//! Several servers: trouble at one of them does not affect the names of the others.
+//! Several servers. Trouble at one server does not affect names at the others.
 
 mod moved;
 
@@ -54,7 +54,7 @@ async fn server_reconnect_confirms_its_own_holds_and_wakes_its_waiters() {
     assert_eq!(sent(&fakes, "renew"), [0, 1], "two holds, one command, at the server that is back");
     assert_eq!(sent(&fakes, "acquire"), [asked[0], asked[1] + 1], "whoever waits there asks once");
 
-    // The regular round comes on time, with one command for each server.
+    // The regular round comes on time, and sends one command to each server.
     tokio::time::sleep(secs(10)).await;
     assert_eq!(sent(&fakes, "renew"), [1, 2]);
     for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
@@ -71,7 +71,7 @@ async fn server_reconnect_confirms_its_own_holds_and_wakes_its_waiters() {
     settle().await;
 }
 
-/// Commands to one server hang. Each server has its own rounds.
+/// Commands to one server hang. Each server has its own rounds of renewal.
 #[tokio::test(start_paused = true)]
 async fn silent_server_does_not_affect_names_of_another_server() {
     let (client, fakes) = client_of_two();
@@ -80,7 +80,7 @@ async fn silent_server_does_not_affect_names_of_another_server() {
         fakes[0].next("renew", Fate::Late(secs(3)));
         fakes[0].next("acquire", Fate::Late(secs(3)));
     }
-    // Longer than the lease. Meanwhile, the rounds at the first server hang.
+    // This is longer than the lease, and the first server's rounds hang meanwhile.
     tokio::time::sleep(secs(31)).await;
     assert!(guards.iter().all(crate::Guard::is_held));
     let [hanging, healthy] = sent(&fakes, "renew");
@@ -109,8 +109,7 @@ async fn last_moment_uses_the_clock_of_its_own_server() {
             guards.push(lock.acquire(how()).await.unwrap().unwrap());
         }
     }
-    // Now both clocks are known. No command is refused as too late, and none has a last moment that is an hour too
-    // late.
+    // Now both clocks are known. No command is refused as too late, and no last moment is an hour too late.
     let before = fakes.each_ref().map(|fake| fake.sent("acquire").len());
     for name in ["first:0", "first:1", "first:0", "first:1"] {
         guards.push(client.reentrant(name).acquire(how()).await.unwrap().unwrap());
@@ -130,8 +129,8 @@ async fn last_moment_uses_the_clock_of_its_own_server() {
 
 type Waiting = tokio::task::JoinHandle<crate::Result<Option<(usize, Guard)>>>;
 
-/// A task waits for either segment of a striped lock. Other clients hold both, each at its own server. The task waits
-/// in the local queue, or `by_itself`.
+/// A task waits for either segment of a striped lock. Other clients hold both segments, each at its own server. The
+/// task waits in the striped lock's local queue, or `by_itself`.
 async fn waiter_for_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waiting) {
     let (client, fakes) = client_of_two();
     for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
@@ -144,8 +143,8 @@ async fn waiter_for_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waiting
     (client, fakes, got)
 }
 
-/// A segment becomes free at a server that was unreachable for longer than an acquire retries. The task that waits for
-/// any segment acquires it when the server is back.
+/// A segment becomes free at a server that was unreachable for longer than the retries of an acquire last. The task
+/// that waits for any segment acquires it when the server is back.
 #[tokio::test(start_paused = true)]
 async fn segment_is_acquired_once_its_server_is_back() {
     for by_itself in [false, true] {
@@ -187,7 +186,7 @@ async fn segment_waiter_fails_when_all_servers_are_away() {
     }
 }
 
-/// Each server gets one script for its own names, at the same time as the other.
+/// Each server gets one script for its own names, and all scripts are sent at the same time.
 #[tokio::test(start_paused = true)]
 async fn multi_lock_over_two_servers_sends_one_script_to_each() {
     let (client, fakes) = client_of_two();
@@ -197,7 +196,7 @@ async fn multi_lock_over_two_servers_sends_one_script_to_each() {
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [3, 2]);
     guard.unlock().await.unwrap();
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
-    // One lock is busy, so the locks of the other server are released.
+    // One lock is busy, so the acquire releases the locks at the other server.
     fakes[1].steal("d:1", secs(3600));
     assert!(multi().try_lock().await.unwrap().is_none());
     settle().await;
@@ -214,7 +213,7 @@ async fn preflight_queries_each_server_once() {
     client.shutdown(secs(60)).await.unwrap();
 }
 
-/// The healthy server's queue entries are refreshed every 1 to 2.2 s, because they last 4.5 s.
+/// The queue entries at the healthy server last 4.5 s, so they are refreshed every 1 to 2.2 s.
 #[tokio::test(start_paused = true)]
 async fn silent_server_does_not_delay_queue_refreshes_at_another() {
     let (client, fakes) = client_of_two();

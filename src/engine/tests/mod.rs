@@ -1,5 +1,5 @@
 //! Tests of the engine with paused time, over the simulated server. A test chooses the fate or the reply of each
-//! command, and checks what the engine does then.
+//! command, and checks what the engine does then. `docs/architecture.md` has a glossary (contender, look, ...).
 
 mod acquire;
 mod again;
@@ -58,7 +58,7 @@ fn client(change: impl FnOnce(&mut Options)) -> (Client, Arc<Fake>) {
     (Client::over(options, node).unwrap(), fake)
 }
 
-/// Lets all ready tasks run, and everything that takes no longer than a few replies.
+/// Lets all ready tasks run, and all work that takes no longer than a few replies.
 async fn settle() {
     tokio::time::sleep(ms(20)).await;
 }
@@ -72,7 +72,7 @@ async fn done(client: Client, fake: &Fake) {
     assert_eq!(fake.held(), Vec::<String>::new());
     drop(client);
     settle().await;
-    // The test holds the last reference.
+    // The test has the last reference.
     assert_eq!(fake.tasks(), 0, "tasks left");
 }
 
@@ -94,7 +94,7 @@ async fn got(within: Duration, wait: JoinHandle<Result<Option<Guard>>>) -> Guard
     tokio::time::timeout(within, wait).await.expect("waits on").unwrap().unwrap().expect("the wait ran out")
 }
 
-/// Starts `count` tasks in order. Each one holds the lock for `hold`. Returns the order in which they held it.
+/// Starts `count` tasks in order. Each task holds the lock for `hold`. Returns the order in which the tasks held it.
 async fn lock_in_turn(client: &Client, name: &str, count: usize, hold: Duration) -> Vec<usize> {
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();

@@ -1,4 +1,4 @@
-//! The notes in a book besides its guards: last renewal, late commands, owed releases.
+//! What a book (the record of one hold) stores besides its guards: last renewal, late commands, owed releases.
 
 use crate::engine::ledger::{Book, Cap, End};
 
@@ -61,7 +61,7 @@ fn guard_counts_on_the_lease_that_ends_first() {
     assert!(book.is_watched_without(leased) && !book.is_watched_without(watched));
     let before = book.capped(leased, Cap { until: 60, lease: 50 });
     assert_eq!((book.until_and_lease(leased), before), (Some((60, 50)), Cap::NONE));
-    // A longer cap changes nothing.
+    // A later cap changes nothing.
     let capped = book.capped(leased, Cap { until: 70, lease: 60 });
     assert_eq!((book.until_and_lease(leased), capped.until), (Some((60, 50)), 60));
     assert_eq!(book.until_all(), 510, "the server may have it for as long as that");
@@ -73,7 +73,8 @@ fn guard_counts_on_the_lease_that_ends_first() {
     assert!(!book.lasts(0) && !book.is_watched_without(leased) && book.until_and_lease(watched).is_none());
 }
 
-/// The watchdog renews two guards. The first one's lease had ended before the second was opened, and stays ended.
+/// The watchdog renews two guards. The lease of the first had ended before the second was opened, so the first stays
+/// ended.
 #[test]
 fn ended_lease_stays_ended_when_watchdog_renews_another_guard() {
     let mut book = Book::default();
@@ -84,7 +85,7 @@ fn ended_lease_stays_ended_when_watchdog_renews_another_guard() {
     assert_eq!([first, capped, third].map(|id| book.until(id)), [Some(100), Some(80), Some(190)]);
     assert_eq!(book.lose_over(100), [1, 2]);
     assert_eq!([first, capped, third].map(|id| book.until(id)), [None, None, Some(190)]);
-    // The reply of a release that renewed the lease arrives exactly at its end.
+    // The reply of a release that renewed the lease arrives exactly at the end of the lease.
     let mut book = Book::default();
     let guards = [book.open(0, 1, None, 0, 100), book.open(0, 2, Some(100), 0, 100)];
     book.rearmed(100, 90, |lease| 90 + lease, 100);

@@ -1,5 +1,5 @@
-//! Time limits of waits, of free locks without a message, of losses and of releases. Also: no lease is reported longer
-//! than it is, no late copy acquires, no loss affects another lock, and no closed client sends commands.
+//! Time limits of waits, of free locks without a message, of losses and of releases. Also: no guard reports a longer
+//! lease than it has, no late copy acquires, no loss affects another lock, and no closed client sends commands.
 
 use super::fake::Fate;
 use super::release::acquire;
@@ -19,7 +19,7 @@ async fn wait_ends_on_time_and_lock_freed_without_message_is_acquired() {
     fake.steal("x", ms(700));
     let guard = tokio::time::timeout(ms(720), lock.lock()).await.expect("slept past the end of the lease").unwrap();
     guard.unlock().await.unwrap();
-    // The lock is deleted without a message. It is acquired within the longest pause.
+    // The lock is deleted without a message. The waiter acquires it within the longest pause.
     fake.steal("x", secs(3600));
     let waits = waiter(&lock);
     tokio::time::sleep(secs(1)).await;
@@ -51,7 +51,7 @@ async fn late_reply_makes_no_lease_longer() {
     done(client, &fake).await;
 }
 
-/// As in Redisson, a partial release renews the lease of the remaining holds.
+/// As in Redisson, a release that leaves other holds renews their lease.
 #[tokio::test(start_paused = true)]
 async fn partial_release_restarts_lease_of_remaining_holds() {
     let (client, fake) = client(|_| ());
@@ -72,7 +72,7 @@ async fn round_reports_loss_of_recently_acquired_lock() {
     tokio::time::sleep(ms(9_300)).await;
     let guard = client.reentrant("x").lock().await.unwrap();
     fake.steal("x", secs(3600));
-    // A round comes every third of the watchdog.
+    // A round comes every third of the watchdog's lease.
     tokio::time::sleep(ms(900)).await;
     assert!(!guard.is_held());
     drop(guard);
@@ -97,7 +97,7 @@ async fn failed_renewal_is_retried_soon_without_renewed_holds() {
     let (client, fake) = client(|options| options.watchdog_batch = 1);
     let guards = [client.reentrant("a").lock().await.unwrap(), client.reentrant("b").lock().await.unwrap()];
     fake.next("renew", Fate::NotSent);
-    // The first round, and its retry after a tenth of the interval between rounds.
+    // This is the time of the first round, and of its retry after a tenth of the interval between rounds.
     tokio::time::sleep(secs(10) + ms(100)).await;
     assert_eq!(fake.sent("renew").len(), 2);
     tokio::time::sleep(ms(1_100)).await;
@@ -107,7 +107,7 @@ async fn failed_renewal_is_retried_soon_without_renewed_holds() {
     done(client, &fake).await;
 }
 
-/// The hold leaves the table although no task looks at its guard.
+/// The hold leaves the table although no task checks its guard.
 #[tokio::test(start_paused = true)]
 async fn unrenewed_hold_is_lost_and_leaves_the_table() {
     let (client, fake) = client(|_| ());
@@ -141,7 +141,7 @@ async fn failed_undo_of_acquire_in_doubt_is_retried_soon() {
     assert!(outcome.is_err_and(|error| error.outcome_unknown()));
     settle().await;
     assert_eq!(fake.held().len(), 1);
-    // Before the second look, which finds late copies.
+    // This is before the second look, which finds late copies.
     tokio::time::sleep(ms(2_900)).await;
     assert_eq!(fake.held(), Vec::<String>::new());
     done(client, &fake).await;
@@ -158,8 +158,8 @@ async fn forced_release_ends_no_hold_of_another_lock() {
     done(client, &fake).await;
 }
 
-/// The first hold was acquired before its owner was known, so it is not in the list of holds. Its guard is still
-/// notified.
+/// The first hold was acquired before other clients could know its owner, so its id is not listed. Its guard is
+/// notified nevertheless.
 #[tokio::test(start_paused = true)]
 async fn release_by_owner_ends_the_released_guard_at_once() {
     let (client, fake) = client(|_| ());
@@ -202,7 +202,7 @@ async fn empty_name_is_refused() {
     done(client, &fake).await;
 }
 
-/// An `extend` ran without a reply. A later, shorter `extend` sets the lease to its own value.
+/// An `extend` without a reply has run. A later, shorter `extend` sets the lease to its own value.
 #[tokio::test(start_paused = true)]
 async fn shorter_extend_overrides_longer_one_in_doubt() {
     let (client, fake) = client(|_| ());
@@ -216,7 +216,7 @@ async fn shorter_extend_overrides_longer_one_in_doubt() {
     done(client, &fake).await;
 }
 
-/// A guard is lost while its `extend` is in flight. Both report the reason.
+/// A guard is lost while its `extend` is in flight. The guard and the extend report the reason.
 #[tokio::test(start_paused = true)]
 async fn extend_gets_closed_error_when_client_closes() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,5 @@
-//! The commands of one owner are sent one after the other, because each one depends on the result of the previous one.
+//! The commands of one owner are sent one after the other, because each command depends on the result of the previous
+//! one.
 
 use tokio::time::sleep;
 
@@ -12,7 +13,7 @@ fn sent(fake: &Fake) -> usize {
     ["acquire", "release", "disown"].map(|script| fake.sent(script).len()).iter().sum()
 }
 
-/// An acquire for this owner whose command has the fate `takes`.
+/// An acquire under this owner. Its command has the fate `takes`.
 fn slow(client: &Client, fake: &Fake, owner: &Owner, takes: Fate) -> tokio::task::JoinHandle<Guard> {
     fake.next("acquire", takes);
     let (client, owner) = (client.clone(), owner.clone());
@@ -30,7 +31,7 @@ async fn commands_of_one_owner_are_sent_one_after_another() {
         let before = sent(&fake);
         let mut other = None;
         if way == "undo" {
-            // This acquire fails. Its undo runs after the acquire that waits for the order.
+            // This acquire fails. An acquire that waits for its turn runs before the undo.
             fake.next("acquire", Fate::Lost(false));
             let lock = lock.clone();
             other = Some(tokio::spawn(async move { drop(lock.acquire(how.wait(ms(0))).await) }));
@@ -67,7 +68,7 @@ async fn commands_of_one_owner_are_sent_one_after_another() {
     }
 }
 
-/// The order applies to background work too.
+/// Background work also waits its turn.
 #[tokio::test(start_paused = true)]
 async fn second_look_for_late_copy_waits_for_command_in_flight() {
     let (client, fake) = client(|_| ());
@@ -89,8 +90,8 @@ async fn second_look_for_late_copy_waits_for_command_in_flight() {
     done(client, &fake).await;
 }
 
-/// The reply of a renewal came too late, and the server still has the hold. The hold is released after the command in
-/// flight.
+/// The reply to a renewal came too late, and the server still has the hold. The hold is released after the owner's
+/// command in flight.
 #[tokio::test(start_paused = true)]
 async fn release_of_ended_hold_waits_for_command_in_flight() {
     let (client, fake) = client(|_| ());
@@ -98,7 +99,7 @@ async fn release_of_ended_hold_waits_for_command_in_flight() {
     acquire(&client, &me).await.unlock().await.unwrap();
     let guard = acquire(&client, &me).await;
     let released = fake.sent("release").len();
-    // The only round until then.
+    // This is the only round before that time.
     fake.next("renew", Fate::Late(secs(25)));
     sleep(secs(28)).await;
     assert!(guard.is_held());

@@ -1,5 +1,5 @@
-//! Commands for several slots of a cluster server, which declare no keys: calls whose keys live elsewhere, and servers
-//! that refuse such commands.
+//! Batches for several slots of a cluster server, which declare no keys. Tests of calls whose keys are at another
+//! server, and of servers that refuse such batches.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{Client, Guard, Options, Result};
 
 const ELSEWHERE: &str = "ERR Script attempted to access a non local key in a cluster node";
 
-/// A client of one server that is reached like a primary of a cluster.
+/// A client of one server that it treats like a primary of a cluster.
 fn client() -> (Client, Arc<Fake>) {
     let fake = Fake::new();
     let (options, reaper) = (Options { preflight: false, ..Options::default() }, Reaper::start());
@@ -37,7 +37,7 @@ fn client() -> (Client, Arc<Fake>) {
     )
 }
 
-/// Acquires this many locks at once: three by single commands, the others by one shared command.
+/// Acquires this many locks at once: three by single commands, the others by one batch.
 async fn ask(client: &Client, locks: usize) -> Vec<Guard> {
     let locks: Vec<_> = (0..locks).map(|n| client.reentrant(&n.to_string())).collect();
     let got: Result<Vec<Option<Guard>>> =
@@ -57,7 +57,7 @@ async fn shared_command_over_slots_works_without_declared_keys() {
     done(client, &fake).await;
 }
 
-/// A call that is sent alone declares its keys, and its reply says where the keys live.
+/// A call that is sent alone declares its keys, and its reply names the server that has them.
 #[tokio::test(start_paused = true)]
 async fn call_with_keys_elsewhere_is_sent_alone() {
     let (client, fake) = client();
@@ -88,8 +88,7 @@ async fn server_that_refuses_undeclared_scripts_gets_few_of_them() {
     done(client, &fake).await;
 }
 
-/// These calls have keys besides the lock's main key. In a slot that is being moved, these keys may be on another
-/// server.
+/// These calls have keys besides the lock's main key. While a slot is moved, these keys may be at another server.
 #[tokio::test(start_paused = true)]
 async fn calls_with_several_keys_are_sent_alone() {
     let (client, fake) = client();

@@ -1,4 +1,4 @@
-//! A guard's reported lease, while commands of the same owner or their copies arrive in between.
+//! The lease that a guard reports, while commands of the same owner or copies of them arrive.
 
 use super::fake::Fate;
 use super::release::acquire;
@@ -40,7 +40,7 @@ async fn lease_keeps_its_margin_under_other_commands_of_the_owner() {
     let me = client.owner();
     let how = || Acquire::new().owner(&me);
     let long = lock.acquire(how().lease(secs(600))).await.unwrap().unwrap();
-    // The key lives longer than the guard counts on, by the drift margin.
+    // The key lives longer than the guard reports, by the drift margin.
     let has_margin = || {
         let promised = long.remaining();
         assert!(fake.left("x").unwrap() >= promised + promised / 100, "{:?} for {promised:?}", fake.left("x"));
@@ -66,9 +66,10 @@ async fn late_copy_of_acquire_is_released_but_not_a_newer_hold() {
     for comes_back in [false, true] {
         let (client, fake) = client(|_| ());
         let me = client.owner();
-        // This makes the server's clock known.
+        // The acquire teaches the client the server's clock.
         acquire(&client, &me).await.unlock().await.unwrap();
-        // The command is lost, and the client retries it. The first copy arrives after the lock was released.
+        // The command is lost, and the client retries it. A copy of the first command arrives after the lock was
+        // released.
         fake.next("acquire", Fate::Ghost(secs(2)));
         let guard = acquire(&client, &me).await;
         guard.unlock().await.unwrap();

@@ -51,7 +51,7 @@ async fn release_of_one_half_wakes_waiter_of_the_other_half() {
     }
 }
 
-/// The other half is held, so this is no loss.
+/// The other half is held, which is no loss of this half.
 #[tokio::test(start_paused = true)]
 async fn forced_release_is_no_loss_when_the_other_half_is_held() {
     let (client, fake) = client(|_| ());
@@ -65,13 +65,13 @@ async fn forced_release_is_no_loss_when_the_other_half_is_held() {
     done(client, &fake).await;
 }
 
-/// A writer may read. An acquire that is not reentrant is refused if its owner holds either half.
+/// An owner that writes may read. A `not_reentrant` acquire is refused if its owner holds either half.
 #[tokio::test(start_paused = true)]
 async fn writer_may_read_unless_its_acquire_is_not_reentrant() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let how = || Acquire::new().owner(&me);
-    // This acquire waits to read, behind another task.
+    // This acquire waits for the read half, behind another task.
     let first = waits(&client, &fake, "read", Acquire::new()).await;
     fake.next("read", BUSY);
     let again = spawn(&client, "read", how());
@@ -113,8 +113,8 @@ async fn writer_gets_would_deadlock_for_not_reentrant_read() {
     done(client, &fake).await;
 }
 
-/// Two cases: the first reader acquires, then a writer does. Or the second reader has waited longer than the first,
-/// and a writer holds the lock.
+/// In the first case, a reader acquires, and then a writer does. In the second case, the second reader has waited
+/// longer than the first, and a writer holds the lock.
 #[tokio::test(start_paused = true)]
 async fn reader_waits_again_after_failed_attempt_beside_another() {
     for held_back in [false, true] {
@@ -153,7 +153,7 @@ async fn reader_waits_again_after_failed_attempt_beside_another() {
     }
 }
 
-/// A writer's mark is removed if its wait ends without the lock, also when the client closes.
+/// A waiting writer's mark is removed if its wait ends without the lock, also when the client closes.
 #[tokio::test(start_paused = true)]
 async fn mark_is_removed_when_a_wait_ends_without_the_lock() {
     for way in ["over", "held", "once"] {
@@ -163,14 +163,14 @@ async fn mark_is_removed_when_a_wait_ends_without_the_lock() {
             fake.next("write", BUSY);
             assert!(lock.try_lock().await.unwrap().is_none());
         } else {
-            // A wait that runs out makes one more attempt before its end.
+            // A wait that runs out makes one attempt more, just before its end.
             (0..if way == "over" { 3 } else { 2 }).for_each(|_| fake.next("write", BUSY));
             let how = Acquire::new().wait(ms(300));
             let task = tokio::spawn(async move { lock.acquire(how).await });
             settle().await;
             match way {
                 "held" => {
-                    // The lease that it waits for ends soon.
+                    // The lease of the holder that this writer waits for ends soon.
                     fake.next("write", int(30));
                     fake.next("write", HELD);
                     fake.listener().missed();
@@ -185,7 +185,7 @@ async fn mark_is_removed_when_a_wait_ends_without_the_lock() {
         done(client, &fake).await;
         assert_eq!(fake.sent("leave").len(), usize::from(way == "over"), "{way}");
     }
-    // Closing does not wait for tasks that are not polled.
+    // A shutdown does not wait for tasks that are not polled.
     let (client, fake) = client(|_| ());
     let lock = client.rw("x").prefer(Prefer::Writers).write();
     (0..2).for_each(|_| fake.next("write", BUSY));
@@ -199,7 +199,7 @@ async fn mark_is_removed_when_a_wait_ends_without_the_lock() {
     assert!(matches!(waits.await, Err(Error::Closed)));
 }
 
-/// After `hold_back` a reader no longer yields to a writer that only waits.
+/// After `hold_back`, a reader no longer yields to a writer that only waits.
 #[tokio::test(start_paused = true)]
 async fn reader_yields_to_waiting_writers_for_a_limited_time() {
     let (client, fake) = client(|_| ());
@@ -208,7 +208,7 @@ async fn reader_yields_to_waiting_writers_for_a_limited_time() {
     let first = spawn(&client, "read", Acquire::new());
     settle().await;
     assert_eq!(gives_way(&fake), ["1", "1"]);
-    // A later reader behind the contender makes no attempt.
+    // A later reader waits behind the contender, and makes no attempt.
     sleep(ms(400)).await;
     let second = spawn(&client, "read", Acquire::new());
     sleep(ms(500)).await;
@@ -225,7 +225,7 @@ async fn reader_yields_to_waiting_writers_for_a_limited_time() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    // A member of a group acquire that has already waited this long.
+    // The acquire is a member of a group acquire that has already waited this long.
     for (waited, way) in [(ms(0), "1"), (ms(900), "1"), (secs(1), "0")] {
         fake.next("read", int(-5));
         let mut how = Acquire::new().wait(ms(0));
@@ -237,13 +237,14 @@ async fn reader_yields_to_waiting_writers_for_a_limited_time() {
     done(client, &fake).await;
 }
 
-/// Each hold of a reader has its own lease, which other clients may shorten. So long explicit leases are renewed too.
+/// Each hold of a reader has its own lease, which other clients may shorten. So rounds of renewal include long explicit
+/// leases.
 #[tokio::test(start_paused = true)]
 async fn read_holds_have_separate_leases() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.rw("x").read(), client.owner());
     let how = || Acquire::new().owner(&me);
-    // This makes the server's clock known.
+    // The reply teaches the client the server's clock.
     fake.next("read", Fate::Answer(Reply::List(vec![Reply::Int(-7), Reply::Int(1_700_000_000_000)])));
     (0..4).for_each(|_| fake.next("read", HELD));
     let renewals = |fake: &Fake| fake.sent("rwlock/renew").len();
@@ -257,7 +258,7 @@ async fn read_holds_have_separate_leases() {
     let third = lock.acquire(how()).await.unwrap().unwrap();
     let last = lock.acquire(how().lease(secs(20))).await.unwrap().unwrap();
     assert_eq!(fake.sent("read").pop().unwrap().text(1), "20000");
-    // The release sends the longest lease of the remaining holds, in full.
+    // The release sends the longest lease of the remaining holds, not what is left of it.
     fake.next("_release", int(3));
     last.unlock().await.unwrap();
     let sent = fake.sent("_release").pop().unwrap();

@@ -46,7 +46,7 @@ async fn turn_goes_to_next_waiter_when_a_waiter_leaves() {
         let waiters: Vec<_> = (0..4).map(|_| waiter(&lock)).collect();
         settle().await;
         assert_eq!(client.stats().waiting, 4);
-        // The contender, and a waiter in the middle of the queue.
+        // These are the contender and a waiter in the middle of the queue.
         waiters[0].abort();
         waiters[2].abort();
         settle().await;
@@ -75,7 +75,7 @@ async fn queue_shrinks_after_many_waiters_have_left() {
         drop(registry.enter(&name, Some("reentrant")));
     }
     assert!(registry.queued(&name) < 100, "{}", registry.queued(&name));
-    // All waiters are dropped at once: in order, in reverse order, or every second one first. `last` always stays.
+    // Drops all waiters but `last` at once, in order, in reverse order, or every second one first.
     for way in 0..3 {
         let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, Some("reentrant"))).collect();
         assert_eq!(registry.waiting(), 100_001);
@@ -110,14 +110,14 @@ async fn message_wakes_only_contender_and_waiters_share_a_subscription() {
     fake.steal("x", secs(3600));
     let waiters: Vec<_> = (0..100).map(|_| waiter(&lock)).collect();
     settle().await;
-    // The contender looked, subscribed and looked again. The other waiters did nothing.
+    // The contender looked, subscribed and looked again. The other waiters sent nothing.
     assert_eq!((fake.sent("acquire").len(), fake.subscriptions().0.len()), (2, 1));
     for messages in 1..=5 {
         fake.publish("x");
         settle().await;
         assert_eq!(fake.sent("acquire").len(), 2 + messages);
     }
-    // After a reconnect the contender of each name looks once.
+    // After a reconnect, the contender of each name looks once.
     let others: Vec<_> = (0..9).map(|n| client.reentrant(&format!("other {n}"))).collect();
     let others: Vec<_> = others
         .iter()
@@ -178,7 +178,7 @@ async fn subscription_lingers_and_restarts_if_needed_while_it_ends() {
     assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
     settle().await;
     no_trace(&client, &fake).await;
-    // A waiter leaves while its subscription is being made. The subscription is still ended.
+    // A waiter leaves while its subscribe is in flight. An unsubscribe follows.
     fake.gate(false);
     fake.steal("x", secs(3600));
     let waits = waiter(&lock);
@@ -232,7 +232,7 @@ async fn wake_up_before_park_is_not_lost() {
     fake.publish("x");
     assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::Woken);
     assert!(waiter.handed().is_none());
-    // The call of `handed` has consumed all messages so far.
+    // The call of `handed` has taken all earlier messages.
     assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::TimedOut);
     // Messages do not wake the waiters behind the contender.
     let behind = registry.enter(&name, Some("reentrant"));
@@ -253,7 +253,7 @@ async fn wake_up_before_park_is_not_lost() {
 #[tokio::test(start_paused = true)]
 async fn names_that_share_a_channel_keep_its_subscription() {
     let (client, fake) = client(|_| ());
-    // `a` and `{a}` share a channel, because Redisson names channels like that.
+    // `a` and `{a}` share a channel, because Redisson derives the same channel from both names.
     let (plain, braced) = (client.reentrant("a"), client.reentrant("{a}"));
     for round in 0..3 {
         for name in ["a", "{a}"] {
@@ -315,8 +315,8 @@ async fn wake_up_at_end_of_a_wait_goes_to_the_next_waiter() {
     done(client, &fake).await;
 }
 
-/// A waiter arrives while another name's subscription to the same channel is being ended, and further subscribes fail.
-/// The waiter must not assume that it is subscribed.
+/// A waiter arrives while another name unsubscribes from the same channel, and further subscribes fail. The waiter must
+/// not assume that it is subscribed.
 #[tokio::test(start_paused = true)]
 async fn subscription_ended_by_another_name_is_restarted() {
     let (client, fake) = client(|_| ());
@@ -336,7 +336,7 @@ async fn subscription_ended_by_another_name_is_restarted() {
     fake.gate(true);
     tokio::time::sleep(secs(1)).await;
     fake.subscribe_fails(false);
-    // A waiter without messages polls, and subscribes again.
+    // A waiter without messages polls, and tries to subscribe again.
     tokio::time::sleep(client.engine().options.poll_cap).await;
     assert_eq!(fake.channels(), 1, "nobody is told of releases");
     fake.delete("{a}");

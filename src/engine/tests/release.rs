@@ -1,4 +1,4 @@
-//! Releases: in doubt, refused, under shared owners, of holds that are gone, and by force.
+//! Releases that are in doubt or refused, of shared owners, of holds that are gone, and by force.
 
 use std::time::Duration;
 
@@ -33,12 +33,12 @@ async fn release_in_doubt_is_retried_for_the_same_hold() {
     assert!(sent.len() == 5 && sent.iter().all(|hold| *hold == sent[0] && !hold.is_empty()), "{sent:?}");
     assert_eq!(fake.held(), ["x 1 1"]);
     assert!(outer.is_held());
-    // The owner's last hold: the first command ran unseen, so the retry does not find the hold.
+    // This is the owner's last hold. The first command ran without a reply, so the retry does not find the hold.
     fake.next("release", Fate::Lost(true));
     assert_eq!(outer.unlock().await.unwrap(), Released::Free);
     let last = &holds(&fake)[5..];
     assert!(last.len() == 2 && last[0] == last[1] && last[0] != sent[0], "{last:?}");
-    // The same if another client holds the lock at the retry.
+    // The result is the same if another client holds the lock at the retry.
     let guard = acquire(&client, &me).await;
     fake.next("release", Fate::Lost(true));
     let unlock = tokio::spawn(guard.unlock());
@@ -92,7 +92,7 @@ async fn refused_release_leaves_other_guards_held() {
     assert!(matches!(inner.unlock().await, Err(Error::Server { .. })));
     tokio::time::sleep(secs(100)).await;
     assert!(outer.is_held());
-    // The owner's last release includes the hold of the refused one.
+    // The owner's last release also removes the hold whose release was refused.
     assert_eq!(outer.unlock().await.unwrap(), Released::Free);
     assert_eq!(client.stats().holds, 0);
     assert_eq!(fake.held(), Vec::<String>::new());
@@ -111,7 +111,7 @@ async fn hold_of_same_owner_elsewhere_is_not_counted_in_the_table() {
         assert_eq!(client.stats().holds, 0, "kept in the table by what is held elsewhere");
     }
     let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
-    // A guard gives up its hold. The other guard's hold is still renewed.
+    // A guard is turned into its owner. The other guard's hold is still renewed.
     drop(inner.into_owner());
     tokio::time::sleep(secs(100)).await;
     assert!(outer.is_held());
@@ -173,7 +173,7 @@ async fn forced_release_ends_the_holder_but_not_the_next_hold() {
         async move { lock.lock().await.unwrap() }
     });
     settle().await;
-    // The message arrives long before the reply.
+    // The message of the force arrives long before its reply.
     fake.next("force", Fate::Late(secs(1)));
     let force = tokio::spawn(async move { lock.force_unlock().await });
     // Before the reply, the waiter considers the hold of its own process valid.
@@ -182,7 +182,7 @@ async fn forced_release_ends_the_holder_but_not_the_next_hold() {
     let next = next.await.unwrap();
     assert!(matches!(held.unlock().await, Err(Error::Lost { why: Lost::Gone, .. })));
     assert!(next.is_held());
-    // A hold that was acquired in between is not mistaken for the forced one.
+    // A hold that was acquired meanwhile is not mistaken for the forced one.
     let lock = client.reentrant("x");
     fake.next("force", Fate::Late(secs(1)));
     let force = tokio::spawn(async move { lock.force_unlock().await });
@@ -249,7 +249,7 @@ async fn released_guard_gets_no_lost_signal() {
         async move { lock.lock().await.unwrap() }
     });
     settle().await;
-    // A hand-over: another guard continues the same hold.
+    // After a hand-over, another guard has the same hold.
     first.unlock().await.unwrap();
     let next = next.await.unwrap();
     assert_eq!(fake.sent("acquire").len(), 1, "the lock was handed over to the waiter");
@@ -259,7 +259,7 @@ async fn released_guard_gets_no_lost_signal() {
     tokio::time::sleep(secs(100)).await;
     assert!(!lost.is_finished(), "a false signal");
     lost.abort();
-    // A guard that was lost before its drop gets the signal.
+    // A guard that is lost before its drop gets the signal.
     let lost = next.lost();
     drop(next);
     assert!(lost.now_or_never().is_some());

@@ -1,4 +1,4 @@
-//! Rounds of renewal: bad entries, odd replies, late replies, and state that a renewal must not change.
+//! Rounds of renewal: bad entries, odd or late replies, and state that a renewal must not change.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn bad_reply_entry_does_not_affect_other_holds() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a", "b", "c", "d"]).await;
     tokio::time::sleep(secs(5)).await;
-    // The entries are in the order of the command, which the test does not know.
+    // The entries are in the order of the command's holds, which the test does not know.
     let bad =
         [text("ERR bad"), Reply::Nil, Reply::Int(7), text("OOM")].map(|odd| vec![Reply::Int(1), odd, Reply::Int(1)]);
     for mut entries in bad {
@@ -60,13 +60,13 @@ async fn bad_reply_entry_does_not_affect_other_holds() {
     drop(guards);
     settle().await;
     for name in ["a", "b", "c", "d"] {
-        // The fake made these replies up, so the server still has these locks.
+        // The fake invented these replies, so the server still has the locks.
         fake.delete(name);
     }
     done(client, &fake).await;
 }
 
-/// Other clients may shorten a long lease of a reader, so it is checked once a period, whatever else fails.
+/// Other clients may shorten a reader's long lease, so each round checks this lease, whatever else fails.
 #[tokio::test(start_paused = true)]
 async fn failing_renewals_skip_no_regular_round() {
     let (client, fake) = client(|_| ());
@@ -76,7 +76,7 @@ async fn failing_renewals_skip_no_regular_round() {
     let take = async |name| client.reentrant(name).lock().await.unwrap();
     let mut fails = vec![take("x").await];
     for period in 1..=10 {
-        // Neither lease ends, and one of them always needs a retry.
+        // Neither lease ends, and one of the two always needs a retry.
         for name in ["y", "x"] {
             tokio::time::sleep(secs(5)).await;
             if fails.len() == 2 {
@@ -108,7 +108,7 @@ async fn names_of_several_slots_are_renewed_one_by_one() {
     assert_eq!(renew(&client).await, renewed(1, 1, 1));
     assert_eq!(fake.sent("renew").iter().map(|sent| sent.keys).collect::<Vec<_>>(), [3, 1, 1, 1]);
     assert_eq!(left(&fake, &names).iter().filter(|left| **left > secs(29)).count(), 1);
-    // The same refusal of a single name is a failure.
+    // A refusal of a single name is a failure.
     drop(guards);
     settle().await;
     names.iter().for_each(|name| fake.delete(name));
@@ -141,7 +141,7 @@ async fn renewal_reply_after_expiry_revives_no_hold() {
     let guards = hold(&client, &["a", "b"]).await;
     let lost = join_all(guards.iter().map(Guard::lost).collect::<Vec<_>>());
     let lost = tokio::spawn(lost);
-    // The server renews, but its reply takes 35 s. All other renewals fail until then.
+    // The server renews the locks, but its reply takes 35 s. All other renewals fail until then.
     fake.next("renew", Fate::Late(secs(35)));
     for _ in 0..200 {
         fake.next("renew", Fate::NotSent);
@@ -163,7 +163,7 @@ async fn renewal_reply_after_expiry_revives_no_hold() {
     assert_eq!(outcome.0, 0, "{outcome:?}");
     settle().await;
     assert!(!guards.iter().any(|guard| guard.is_held()), "revived");
-    // The server had renewed the locks. They are released although their guards still exist.
+    // The server had renewed the locks. The client releases them although their guards still exist.
     assert_eq!(fake.held(), Vec::<String>::new());
     assert_eq!(client.stats().holds, 0);
     assert!(matches!(guards.into_iter().next().unwrap().unlock().await, Err(Error::Lost { why: Lost::Expired, .. })));
@@ -174,7 +174,7 @@ async fn renewal_reply_after_expiry_revives_no_hold() {
 async fn hold_renewed_too_late_is_released() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a"]).await;
-    // The only round until then, some 10 s from now.
+    // This is the only round until the reply, about 10 s from now.
     fake.next("renew", Fate::Late(secs(25)));
     assert!(matches!(guards[0].lost().await, Error::Lost { why: Lost::Expired, .. }));
     assert!(!guards[0].is_held());
@@ -230,7 +230,8 @@ async fn renewal_shortens_no_lease_of_its_owner() {
         assert!(fake.left("x").unwrap() >= watched.remaining());
         assert!(watched.is_held() && long.is_held());
     }
-    // After its guard is given up, the watched hold is not renewed any more. The other hold lasts for its own lease.
+    // After the guard of the watched hold is given up, that hold is not renewed. The other hold lasts for its own
+    // lease.
     drop(watched.into_owner());
     tokio::time::sleep(secs(18)).await;
     assert!(long.is_held() && fake.left("x").unwrap() >= long.remaining());
@@ -246,7 +247,7 @@ async fn renewal_shortens_no_lease_of_its_owner() {
 async fn renewal_is_retried_after_errors_until_the_lease_ends() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["x"]).await;
-    // The first round comes at 10 s, then a retry every second up to 29 s.
+    // The first round comes at 10 s. A retry follows every second up to 29 s.
     for _ in 0..19 {
         fake.next("renew", Fate::Lost(false));
     }
@@ -263,8 +264,7 @@ async fn renewal_is_retried_after_errors_until_the_lease_ends() {
     done(client, &fake).await;
 }
 
-/// For an owner that others may know, a renewal names each hold. The reply has the positions of the holds that are
-/// gone.
+/// If others may know the owner, a renewal names each hold. The reply lists the positions of the holds that are gone.
 #[tokio::test(start_paused = true)]
 async fn renewal_reports_which_holds_of_an_owner_are_gone() {
     for (place, lost) in [(1, [true, false]), (2, [false, true]), (0, [false; 2]), (3, [false; 2]), (-1, [false; 2])] {

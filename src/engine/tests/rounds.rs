@@ -16,7 +16,7 @@ async fn round_comes_each_third_of_watchdog_and_more_often_after_failure() {
     assert_eq!(sent(), 1);
     sleep(secs(49)).await;
     assert!((5..=6).contains(&sent()), "{}", sent());
-    // No renewal fails. A round includes holds that were renewed a moment ago, so that a loss is found soon.
+    // No renewal fails. A round includes holds that were renewed just before, so that a loss is found soon.
     let before = sent();
     while sent() == before {
         sleep(ms(50)).await;
@@ -26,7 +26,7 @@ async fn round_comes_each_third_of_watchdog_and_more_often_after_failure() {
     fake.delete("late");
     timeout(ms(2_100), late.lost()).await.expect("not told within a period");
     drop(late);
-    // The first round fails, and so do its three retries.
+    // The first round fails, and its three retries fail.
     let before = sent();
     (0..4).for_each(|_| fake.next("renew", Fate::NotSent));
     sleep(secs(8)).await;
@@ -38,7 +38,7 @@ async fn round_comes_each_third_of_watchdog_and_more_often_after_failure() {
     done(client, &fake).await;
 }
 
-/// After a long failure of the server, overdue holds are renewed together with the others.
+/// After a long failure of the server, overdue holds are renewed together with all others.
 #[tokio::test(start_paused = true)]
 async fn regular_round_renews_all_watched_holds_and_no_others() {
     let (client, fake) = client(|_| ());
@@ -56,14 +56,14 @@ async fn regular_round_renews_all_watched_holds_and_no_others() {
     done(client, &fake).await;
 }
 
-/// No task looks at the guard meanwhile. The round that finds the loss counts it.
+/// No task checks the guard meanwhile. The round that finds the loss counts it.
 #[tokio::test(start_paused = true)]
 async fn hold_renewed_too_late_by_a_round_counts_as_lost() {
     let (client, fake) = client(|_| ());
     let guard = client.reentrant("x").lock().await.unwrap();
     sleep(secs(5)).await;
     fake.next("renew", Fate::Late(ms(25_500)));
-    // The regular round, whose reply comes even later.
+    // The regular round's reply comes even later.
     fake.next("renew", Fate::Late(secs(60)));
     assert_eq!(renew(&client).await, (0, 0, 1));
     assert!(!guard.is_held());
@@ -75,7 +75,7 @@ async fn hold_renewed_too_late_by_a_round_counts_as_lost() {
     done(client, &fake).await;
 }
 
-/// For an owner that others may know, a renewal names the holds, because another client may have one of them.
+/// If others may know the owner, a renewal names the holds, because another client may have one of them.
 #[tokio::test(start_paused = true)]
 async fn renewal_names_holds_only_for_known_owners() {
     let (client, fake) = client(|_| ());
@@ -92,7 +92,7 @@ async fn renewal_names_holds_only_for_known_owners() {
     done(client, &fake).await;
 }
 
-/// Other holds of the same server are not renewed, however many slots arrive in succession.
+/// Other holds at the same server are not renewed, however many slots arrive one after the other.
 #[tokio::test(start_paused = true)]
 async fn holds_of_moved_slots_are_confirmed_at_once_without_others() {
     let (client, fake) = client(|_| ());
@@ -119,8 +119,8 @@ async fn holds_of_moved_slots_are_confirmed_at_once_without_others() {
     done(client, &fake).await;
 }
 
-/// The new server does not know the hold. The loss is reported as soon as the server answers, however recent the
-/// acquire at the old server was.
+/// The new server does not have the hold. The loss is reported when the server answers, even if the lock was acquired
+/// at the old server just before.
 #[tokio::test(start_paused = true)]
 async fn failed_confirmation_is_retried_for_recently_renewed_holds() {
     let (client, fake) = client(|_| ());
@@ -142,7 +142,7 @@ async fn failed_confirmation_is_retried_for_recently_renewed_holds() {
         drop(guard);
         settle().await;
     }
-    // Once everything is confirmed, a retry includes only holds that are overdue.
+    // When every hold is confirmed, a retry includes only overdue holds.
     let guard = client.reentrant("y").lock().await.unwrap();
     fake.next("renew", Fate::NotSent);
     let before = fake.sent("renew").len();

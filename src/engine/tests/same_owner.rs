@@ -1,4 +1,4 @@
-//! Several waiters of one explicit owner, and wake-ups at the start and end of a wait.
+//! Several waiters of one explicit owner, and wake-ups at the start and the end of a wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ async fn woken_waiter_that_leaves_wakes_the_next() {
         fake.delete("x");
         let first = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
         for _ in 0..polls {
-            // The attempt may already have succeeded. Its guard is dropped at once.
+            // The attempt may already have succeeded. Then its guard is dropped at once.
             if futures::poll!(&mut leaves).is_ready() {
                 break;
             }
@@ -147,7 +147,7 @@ async fn woken_waiter_retries_when_its_command_fails() {
     }
 }
 
-/// A lock of this client was held a moment ago, so its subscription still exists at the next acquire.
+/// This client held a lock just before, so its subscription still exists at the next acquire.
 #[tokio::test(start_paused = true)]
 async fn message_before_the_reply_is_not_lost() {
     for given in [false, true] {
@@ -169,7 +169,7 @@ async fn message_before_the_reply_is_not_lost() {
         fake.next("acquire", Fate::Late(ms(50)));
         let waits = if given { enter(&client, &client.owner()) } else { waiter(&lock) };
         settle().await;
-        // The server has answered that the lock is busy, but the reply is still in flight.
+        // The server has answered that the lock is busy, and the reply is in flight.
         fake.delete("x");
         fake.publish("x");
         let began = Instant::now();
@@ -210,7 +210,7 @@ async fn waiter_does_not_wait_for_a_finished_subscription_change() {
     settle().await;
     let next = waiter(&lock);
     settle().await;
-    // The waiter tries while the subscription is being made. The end of the lease sends no message.
+    // The waiter attempts while its subscribe is in flight. No message announces the end of the lease.
     fake.next("acquire", Fate::Late(ms(100)));
     leaves.abort();
     settle().await;
@@ -229,7 +229,7 @@ async fn forced_release_between_two_guards_refutes_the_hold() {
     let guard = lock.lock().await.unwrap();
     let engine = Arc::clone(client.engine());
     let hold = engine.holds.collect(|book| book.count() > 0).remove(0);
-    // The first step of a release. This guard has level 0, as the first one of its hold.
+    // This is the first step of a release. The guard has level 0, as the first guard of its hold.
     assert!(hold.book().close(0).is_some());
     release::force(&engine, &hold.protocol).await.unwrap();
     assert!(hold.book().is_refuted());
@@ -271,14 +271,14 @@ async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<
         let outcome = timeout(patience, lock.acquire(how)).await;
         drop(waits);
         let Ok(outcome) = outcome else { continue };
-        // A wait without any answer has seen no holder, so it ends with `Timeout`.
+        // A wait without any answer has seen no holder, so its error is `Timeout`.
         let guard = match outcome {
             Ok(Some(guard)) => guard,
             Ok(None) | Err(Error::Timeout { .. }) => continue,
             Err(error) => panic!("{error:?}"),
         };
         if who < owners.len() as u64 {
-            // Holds the lock until all waiters of the same owner have re-entered.
+            // The task holds the lock until all waiters of its owner have re-entered.
             let began = Instant::now();
             while crowd.lock().get(&who).is_some_and(|waiting| *waiting > 0) {
                 sleep(ms(1)).await;
@@ -317,7 +317,7 @@ async fn waiters_of_shared_owners_are_all_woken_in_time() {
         for task in tasks {
             task.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         }
-        // Short enough that no task slept for a whole `poll_cap`.
+        // This is so short that no task slept for a whole `poll_cap`.
         assert!(began.elapsed() < secs(4), "seed {seed}: {:?}", began.elapsed());
         drop(owners);
         no_trace(&client, &fake).await;

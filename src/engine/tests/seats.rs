@@ -1,4 +1,5 @@
-//! Events that reach a waiter: messages that pass the lock on, and permission to try next to another holder.
+//! Events that reach a waiter through its seat (a waiter's flags, set by wake-ups and hand-overs): messages that pass
+//! the lock on, and permission to attempt while another holder exists.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::engine::hold::Hold;
 use crate::engine::registry::{HeldAs, Parked, Passed, Until, Waiter};
 use crate::names::LockName;
 
-/// Any message wakes a waiter. Only a message with the nonce that the server registered passes the lock on.
+/// Any message wakes a waiter. Only a message with the nonce of the waiter's queue entry passes the lock on.
 #[tokio::test(start_paused = true)]
 async fn message_passes_lock_on_only_with_the_registered_nonce() {
     let (client, fake) = client(|_| ());
@@ -36,7 +37,7 @@ async fn message_passes_lock_on_only_with_the_registered_nonce() {
             assert_eq!((heard(&waiter, other), waiter.has_heard()), (None, false), "{other}");
         }
         assert_eq!((heard(&waiter, "30000 nonce"), waiter.has_heard()), (Some((secs(30), None)), true));
-        // The server passed the lock on by an answer.
+        // An answer of the server passed the lock on.
         let since = Some(client.engine().now());
         drop(registry.passed_on(&inbox, Passed { lease: secs(3), since }));
         assert!(waiter.is_woken());
@@ -54,7 +55,7 @@ async fn message_passes_lock_on_only_with_the_registered_nonce() {
     done(client, &fake).await;
 }
 
-/// A reader acquires, so the waiters behind it may try without a turn. A waiter without success rejoins the queue.
+/// A reader acquires, so the waiters behind it may attempt without the turn. A waiter that fails rejoins the queue.
 #[tokio::test(start_paused = true)]
 async fn waiters_behind_a_shared_hold_may_try_without_a_turn() {
     let (client, fake) = client(|_| ());
@@ -65,8 +66,8 @@ async fn waiters_behind_a_shared_hold_may_try_without_a_turn() {
     first.sit();
     first.listen(secs(1)).await;
     let behind: [Waiter; 4] = std::array::from_fn(|_| registry.enter(&name, None));
-    // Other waiters come first for a while. The waiters behind the contender may have waited long enough, so they are
-    // woken, once.
+    // Waiters of the other half come first for a while. The waiters behind the contender may have yielded for long
+    // enough, so they are woken once.
     let told = |told: bool| {
         for waiter in &behind {
             assert_eq!(waiter.park(Duration::MAX, Until::Turn).now_or_never(), told.then_some(Parked::Woken));
@@ -86,7 +87,7 @@ async fn waiters_behind_a_shared_hold_may_try_without_a_turn() {
     told(true);
     assert_eq!((registry.queued(&name), registry.waiting()), (0, 4));
     let [second, third, fourth, fifth] = behind;
-    // No waiter has the turn, so the first one that rejoins gets it.
+    // No waiter has the turn, so the first waiter that rejoins gets it.
     second.rejoin();
     assert!(second.has_turn() && !second.joins());
     third.rejoin();
@@ -108,7 +109,7 @@ async fn waiters_behind_a_shared_hold_may_try_without_a_turn() {
     done(client, &fake).await;
 }
 
-/// Only the first waiter of an owner is woken. It wakes the next one when it leaves.
+/// Only the first waiter of an owner is woken. When it leaves, it wakes the owner's next waiter.
 #[tokio::test(start_paused = true)]
 async fn same_owner_wake_up_goes_to_one_waiter_at_a_time() {
     let (client, fake) = client(|_| ());
@@ -139,7 +140,7 @@ async fn same_owner_wake_up_goes_to_one_waiter_at_a_time() {
     done(client, &fake).await;
 }
 
-/// Another task is changing the subscription. The waiter sleeps until that is done, without polling.
+/// Another task is changing the subscription. The waiter sleeps until the change is done, without polling.
 #[tokio::test(start_paused = true)]
 async fn subscribing_waiter_continues_at_a_message_or_after_its_time() {
     let (client, fake) = client(|_| ());
@@ -147,7 +148,7 @@ async fn subscribing_waiter_continues_at_a_message_or_after_its_time() {
     let name = LockName::new("", "x");
     let mut waiter = registry.enter(&name, None);
     waiter.sit();
-    // A change that is done, and a change that is still in flight.
+    // One change is done, and another change is in flight.
     fake.subscribe_fails(true);
     waiter.listen(secs(1)).await;
     fake.subscribe_fails(false);

@@ -37,7 +37,7 @@ async fn waiters_behind_a_contender_that_looked_before_share_one_look() {
     done(client, &fake).await;
 }
 
-/// The contender saw the holder while the server lived.
+/// The contender saw the holder before the server failed.
 #[tokio::test(start_paused = true)]
 async fn waiter_behind_contender_times_out_when_server_has_died() {
     let (client, fake) = client(|_| ());
@@ -115,7 +115,7 @@ async fn waiter_reports_busy_for_holder_seen_by_task_ahead() {
     done(client, &fake).await;
 }
 
-/// The waiter saw a holder, lost its place, and its next attempt is cut off.
+/// The waiter saw a holder and lost its place in the queue. Its next attempt is cut off by the end of its wait.
 #[tokio::test(start_paused = true)]
 async fn displaced_fair_waiter_reports_busy_for_holder_seen_before() {
     let (client, fake) = client(|_| ());
@@ -131,7 +131,7 @@ async fn displaced_fair_waiter_reports_busy_for_holder_seen_before() {
     done(client, &fake).await;
 }
 
-/// The only reply, at any time around the end of the wait, reports a lost place. This is no evidence of a holder.
+/// The only reply reports a lost place, at any time around the end of the wait. Such a reply does not show a holder.
 #[tokio::test(start_paused = true)]
 async fn displaced_fair_waiter_without_a_seen_holder_fails() {
     for takes in (0..300).step_by(5).map(ms) {
@@ -148,7 +148,7 @@ async fn displaced_fair_waiter_without_a_seen_holder_fails() {
     }
 }
 
-/// A member was busy. The attempt to wait for it is cut off.
+/// A member of the multi lock was busy. The attempt that waits for it is cut off.
 #[tokio::test(start_paused = true)]
 async fn multi_lock_reports_busy_when_wait_for_busy_member_is_cut_off() {
     let (client, fake) = client(|_| ());
@@ -162,7 +162,7 @@ async fn multi_lock_reports_busy_when_wait_for_busy_member_is_cut_off() {
     done(client, &fake).await;
 }
 
-/// The same at a silent server.
+/// The same with a silent server.
 #[tokio::test(start_paused = true)]
 async fn multi_lock_that_waits_for_a_busy_member_at_a_silent_server_fails() {
     let (client, fake) = client(|_| ());
@@ -175,7 +175,7 @@ async fn multi_lock_that_waits_for_a_busy_member_at_a_silent_server_fails() {
     done(client, &fake).await;
 }
 
-/// The first task tries and is refused. The others wait behind it.
+/// The first task attempts and is refused. The other tasks wait behind it.
 #[tokio::test(start_paused = true)]
 async fn waiters_behind_a_refused_attempt_report_the_refusal() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,4 @@
-//! Calls that share a command: the server refuses one call or the whole command, or does not answer.
+//! Calls in one batch: the server refuses one call or the whole batch, or does not answer.
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -9,7 +9,7 @@ use super::{client, done, ms, secs, settle};
 use crate::transport::Reply;
 use crate::{Client, Error, Guard, Result};
 
-/// Tries this many locks at once: three by single commands, the others by one shared command.
+/// Tries to acquire this many locks at once: three by single commands, the others by one batch.
 async fn ask(client: &Client, locks: usize) -> Vec<Result<Option<Guard>>> {
     let locks: Vec<_> = (0..locks).map(|n| client.reentrant(&n.to_string())).collect();
     join_all(locks.iter().map(|lock| lock.try_lock())).await
@@ -38,7 +38,7 @@ async fn refused_call_of_a_shared_command_fails_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn shared_command_in_doubt_is_undone_for_each_call() {
-    // The command is lost after it ran, or the reply has too few entries.
+    // The batch is lost after it ran, or its reply has too few entries.
     for fate in [Fate::Lost(true), Fate::Answer(Reply::List(vec![Reply::Nil]))] {
         let (client, fake) = client(|options| options.coalesce = true);
         fake.next("many", fate);
@@ -53,7 +53,7 @@ async fn shared_command_in_doubt_is_undone_for_each_call() {
     }
 }
 
-/// Calls that waited for a shared command have no extra time. The command is undone.
+/// Calls that waited for a batch get no extra time. The batch is undone.
 #[tokio::test(start_paused = true)]
 async fn unanswered_shared_command_ends_after_one_command_timeout() {
     let (client, fake) = client(|options| options.coalesce = true);
@@ -71,7 +71,7 @@ async fn unanswered_shared_command_ends_after_one_command_timeout() {
     done(client, &fake).await;
 }
 
-/// The command did not run, so each call is refused. None is sent alone, now or later.
+/// The batch did not run, so each call is refused. No call is sent alone, now or later.
 #[tokio::test(start_paused = true)]
 async fn refused_shared_command_fails_each_of_its_calls() {
     let (client, fake) = client(|options| options.coalesce = true);
@@ -89,7 +89,7 @@ async fn refused_shared_command_fails_each_of_its_calls() {
     done(client, &fake).await;
 }
 
-/// If the login lacks the permission for one name, the server refuses the whole command before any call runs.
+/// If the login lacks the right to one name, the server refuses the whole batch before any call runs.
 #[tokio::test(start_paused = true)]
 async fn calls_succeed_alone_after_shared_command_gets_noperm() {
     let (client, fake) = client(|options| options.coalesce = true);
@@ -121,7 +121,7 @@ async fn server_that_answers_crossslot_gets_one_shared_command() {
     done(client, &fake).await;
 }
 
-/// A slow command still counts as in flight when a faster one is answered.
+/// A slow command still counts as in flight when a faster command is answered.
 #[tokio::test(start_paused = true)]
 async fn commands_in_flight_are_limited_per_connection() {
     for connections in [1, 2] {
@@ -155,7 +155,7 @@ async fn waiter_with_shared_commands_is_woken_by_message_at_once() {
     fake.publish("x");
     let guard = tokio::time::timeout(ms(10), waits).await.expect("no message came").unwrap();
     drop(guard);
-    // Sharing does not change the server's identity.
+    // Batching does not change the server's identity.
     let topology = &client.engine().topology;
     assert_eq!(topology.identity(), "fake");
     assert!(format!("{topology:?}").contains("transport: Fake,"), "{topology:?}");

@@ -6,7 +6,7 @@ use super::{client, done, ms, secs, settle, waiter};
 use crate::names::LockName;
 
 /// The server refuses the subscription on a new connection. The waiter then polls ten times as often, and retries the
-/// subscription with back-off. Once it succeeds, a message wakes the waiter.
+/// subscription with growing pauses. Once the subscription succeeds, a message wakes the waiter.
 #[tokio::test(start_paused = true)]
 async fn lost_subscription_is_retried_until_it_is_confirmed() {
     let (client, fake) = client(|options| options.poll_cap = secs(10));
@@ -34,7 +34,7 @@ async fn lost_subscription_is_retried_until_it_is_confirmed() {
     done(client, &fake).await;
 }
 
-/// Names that share a channel share its subscription. If the subscription fails for one name, all names lose it.
+/// Names that share a channel share its subscription. If it fails for one name, all of these names lose it.
 #[tokio::test(start_paused = true)]
 async fn failed_subscription_is_retried_for_all_names_of_its_channel() {
     let (client, fake) = client(|options| options.poll_cap = secs(3600));

@@ -1,5 +1,5 @@
-//! Suspends of the machine, for example of a laptop or a virtual machine: time passes for the server and for
-//! deadlines, but not for timers.
+//! Suspends of the machine, for example of a laptop or a virtual machine. Time passes for the server and for deadlines,
+//! but not for timers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{client, done, ms, secs, settle, waiter};
 use crate::{Client, Error, Guard, Lost};
 
-/// Longest delay after a suspend for work that was due during it.
+/// Longest delay, after a suspend, of work whose time came during the suspend.
 const SOON: Duration = Duration::from_millis(1_100);
 
 fn is_lost(error: &Error) -> bool {
@@ -74,8 +74,8 @@ async fn watched_hold_is_renewed_right_after_a_suspend() {
         fake.suspend(20_000);
         tokio::time::sleep(SOON).await;
         assert!(watched.remaining() > secs(28), "{:?}", watched.remaining());
-        // A renewal follows each suspend, and a confirmation follows the first. The explicit lease ends before the
-        // second suspend.
+        // A renewal follows each suspend, and a confirmation follows the first suspend. The explicit lease ends before
+        // the second.
         assert_eq!(fake.sent("renew").len(), suspends + 1);
     }
     assert!(!leased.is_held());
@@ -84,7 +84,7 @@ async fn watched_hold_is_renewed_right_after_a_suspend() {
     done(client, &fake).await;
 }
 
-/// A server that does not answer delays no notification of a loss.
+/// A server that does not answer does not delay the notification of a loss.
 #[tokio::test(start_paused = true)]
 async fn round_in_flight_does_not_delay_loss_report_after_suspend() {
     let (client, fake) = client(|_| ());

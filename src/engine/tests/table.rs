@@ -21,7 +21,7 @@ impl Held {
     }
 }
 
-/// A shared entry keeps all commands of an owner in one order, whichever task sends them.
+/// Tasks share the entry of an owner, so all commands of the owner are in one order.
 #[test]
 fn hold_stays_in_the_table_while_an_acquire_reserves_it() {
     let table: Table<u32, Held, RandomState> = Table::new(4);
@@ -41,7 +41,8 @@ fn hold_stays_in_the_table_while_an_acquire_reserves_it() {
     table.unreserve(&7, &held);
     assert!(table.get(&7).is_none() && held.book().is_closed());
     assert_eq!(table.len(), 0);
-    // An entry stays after the last reservation ends if guards rely on its hold or the server still has it.
+    // An entry stays after its last reservation (use by an acquire) if guards rely on the hold, or the server still has
+    // it.
     let held = table.reserve(7, Arc::default());
     let guard = held.open(&table);
     table.unreserve(&7, &held);
@@ -54,7 +55,7 @@ fn hold_stays_in_the_table_while_an_acquire_reserves_it() {
     assert_eq!(table.len(), 0);
 }
 
-/// Guards of the ended hold may not know yet. The next acquire gets a new entry.
+/// Guards of the ended hold may not have noticed its end. The next acquire gets a new entry.
 #[test]
 fn ended_hold_leaves_the_table_and_does_not_affect_the_next() {
     let table: Table<u32, Held, RandomState> = Table::new(4);

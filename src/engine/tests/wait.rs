@@ -1,4 +1,4 @@
-//! The waiting loop.
+//! The loop in which an acquire waits.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn lock_freed_before_subscription_stands_is_acquired_at_once() {
     done(client, &fake).await;
 }
 
-/// The contender continues to wait. It asks once on behalf of the wait behind it.
+/// The contender's wait is longer. The contender looks once for the wait behind it.
 #[tokio::test(start_paused = true)]
 async fn wait_behind_contender_ends_in_time_after_one_look() {
     let (client, fake) = client(|_| ());
@@ -42,7 +42,7 @@ async fn wait_behind_contender_ends_in_time_after_one_look() {
     assert_eq!(fake.sent("acquire").len(), asked + 1);
     contender.abort();
     settle().await;
-    // As contender, this wait tries by itself, and at most once more before its end.
+    // This wait becomes the contender, attempts by itself, and attempts at most once more before its end.
     let asked = fake.sent("acquire").len();
     assert!(lock.lock_for(ms(300)).await.unwrap().is_none());
     assert!((1..=2).contains(&(fake.sent("acquire").len() - asked)), "{}", fake.sent("acquire").len() - asked);
@@ -50,8 +50,8 @@ async fn wait_behind_contender_ends_in_time_after_one_look() {
     done(client, &fake).await;
 }
 
-/// A lock that too few replicas have is released at once. The retry follows after a pause, which the message of that
-/// release does not end.
+/// Too few replicas have the lock, so it is released at once. The retry follows after a pause, which the message of
+/// that release does not end.
 #[tokio::test(start_paused = true)]
 async fn unacknowledged_acquire_is_undone_and_retried_later() {
     let (client, fake) = client(|_| ());
@@ -64,10 +64,10 @@ async fn unacknowledged_acquire_is_undone_and_retried_later() {
     fake.publish("x");
     let guard = waits.await.unwrap();
     assert!((secs(1)..=ms(2_100)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // Three attempts: the second one only made the server's clock known.
+    // There are three attempts. The second attempt only taught the client the server's clock.
     assert_eq!(fake.sent("acquire").len(), 3);
     guard.unlock().await.unwrap();
-    // The end of the client does end the pause.
+    // The end of the client also ends the pause.
     fake.next("acquire", Fate::Unacknowledged);
     let lock = client.reentrant("y");
     let waits = tokio::spawn(async move { lock.lock().await });
@@ -78,7 +78,7 @@ async fn unacknowledged_acquire_is_undone_and_retried_later() {
     assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
 }
 
-/// An earlier attempt of this acquire left a hold. Its undo has not arrived yet, for example because a slot or the
+/// An earlier attempt of this acquire left a hold, whose undo has not arrived yet. This can happen when a slot or the
 /// primary has just moved.
 #[tokio::test(start_paused = true)]
 async fn acquire_waits_for_undo_of_its_own_earlier_attempt() {
@@ -93,7 +93,7 @@ async fn acquire_waits_for_undo_of_its_own_earlier_attempt() {
     done(client, &fake).await;
 }
 
-/// Acquires of other clients succeed for a moment and are undone. Seeing their holds says nothing about the replicas.
+/// Acquires of other clients succeed for a moment and are undone. Their holds show nothing about the replicas.
 #[tokio::test(start_paused = true)]
 async fn acquire_reports_too_few_replicas_despite_other_holders() {
     let (client, fake) = client(|_| ());
@@ -120,8 +120,8 @@ async fn acquire_reports_too_few_replicas_despite_other_holders() {
     client.shutdown(secs(1)).await.unwrap();
 }
 
-/// An acquire under an explicit owner tries before it queues, because the owner may hold the lock. The client's end
-/// also ends this first attempt and its pause.
+/// An acquire under an explicit owner attempts before it queues, because the owner may hold the lock. If the client
+/// ends, this first attempt and its pause end too.
 #[tokio::test(start_paused = true)]
 async fn unacknowledged_acquire_of_owner_gets_closed_when_client_closes() {
     let (client, fake) = client(|_| ());
@@ -177,7 +177,7 @@ async fn wake_up_of_leaving_contender_goes_to_the_next_waiter() {
     done(client, &fake).await;
 }
 
-/// The message arrives after the end of the contender's wait, so the contender no longer looks.
+/// The message arrives after the end of the contender's wait, so the contender does not look.
 #[tokio::test(start_paused = true)]
 async fn wake_up_at_end_of_a_wait_goes_to_the_next_waiter() {
     let (client, fake) = client(|_| ());
@@ -201,7 +201,7 @@ async fn wake_up_at_end_of_a_wait_goes_to_the_next_waiter() {
     done(client, &fake).await;
 }
 
-/// A waiter leaves, so the next one gets the turn. Later waiters queue behind it.
+/// A waiter leaves, and the next waiter gets the turn. Later waiters queue behind it.
 #[tokio::test(start_paused = true)]
 async fn turn_belongs_to_one_waiter_at_a_time() {
     let (client, fake) = client(|_| ());
@@ -231,20 +231,20 @@ async fn acquire_retries_passing_errors_for_a_limited_time() {
     fake.next("acquire", Fate::Refused("NOPERM no right"));
     assert!(is_refused(lock.lock().await.map(drop)));
     assert_eq!(fake.sent("acquire").len(), 1);
-    // The wait ends between two attempts, and the last one failed.
+    // The wait ends between two attempts, and the last attempt failed.
     (0..1000).for_each(|_| fake.next("acquire", Fate::NotSent));
     let began = Instant::now();
     let outcome = lock.lock_for(ms(500)).await;
     assert!(matches!(outcome, Err(Error::Connection { outcome_unknown: false, .. })), "{outcome:?}");
     assert!((ms(490)..ms(520)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // Without a limit, the acquire gives up after its retry time.
+    // Without a time limit, the acquire gives up after its retry time.
     let began = Instant::now();
     assert!(matches!(lock.lock().await, Err(Error::Connection { .. })));
     assert!((secs(18)..secs(24)).contains(&began.elapsed()), "{:?}", began.elapsed());
     // No subscribe is sent while the server is unreachable.
     assert_eq!(fake.subscriptions().0.len(), 0);
     fake.calm();
-    // An answer in between resets the retry time, and decides the result.
+    // An answer between two failures resets the retry time, and decides the result.
     fake.steal("x", secs(3600));
     fake.next("acquire", Fate::NotSent);
     assert!(lock.lock_for(ms(500)).await.unwrap().is_none());
@@ -262,7 +262,7 @@ async fn acquire_retries_passing_errors_for_a_limited_time() {
     done(client, &fake).await;
 }
 
-/// The server answers, but every grant arrives after its lease. Busy answers come in between.
+/// The server answers, but every grant arrives after its lease. Some answers in between say that the lock is busy.
 #[tokio::test(start_paused = true)]
 async fn acquire_always_granted_too_late_fails() {
     let (client, fake) = client(|_| ());
@@ -278,7 +278,7 @@ async fn acquire_always_granted_too_late_fails() {
     done(client, &fake).await;
 }
 
-/// Owners are forgotten when their inbox is unsubscribed, even if the lock is never requested again.
+/// A spare owner is forgotten when its inbox is unsubscribed, even if the lock is never requested again.
 #[tokio::test(start_paused = true)]
 async fn spare_owner_is_kept_while_its_inbox_is_subscribed() {
     let (client, fake) = client(|_| ());
@@ -288,7 +288,7 @@ async fn spare_owner_is_kept_while_its_inbox_is_subscribed() {
     for _ in 0..3 {
         let owner = client.owner();
         let inbox = name.inbox(owner.as_str());
-        // The inbox is not subscribed yet.
+        // The inbox is not subscribed yet, so the owner is not kept.
         registry.keep_spare(&owner, &inbox);
         assert!(registry.spare(&name).is_none());
         let mut waiter = registry.enter(&inbox, None);
@@ -306,7 +306,7 @@ async fn spare_owner_is_kept_while_its_inbox_is_subscribed() {
     let (owner, inbox) = registry.spare(&name).expect("kept");
     assert_eq!((&owner, &inbox), (&kept[2].0, &kept[2].1));
     drop((owner, inbox));
-    // Takes all spares. Each comes back once.
+    // Takes all spare owners. Each is put back once.
     while registry.spare(&name).is_some() {}
     assert_eq!(Arc::strong_count(&name), 4, "known to its inboxes and here");
     kept.iter().for_each(|(owner, inbox)| registry.keep_spare(owner, inbox));
@@ -316,7 +316,7 @@ async fn spare_owner_is_kept_while_its_inbox_is_subscribed() {
     }
     assert_eq!(Arc::strong_count(&name), 1, "remembered for ever");
     assert!(registry.spare(&name).is_none());
-    // The same for a single owner.
+    // The same with a single owner.
     let (owner, inbox) = (client.owner(), name.inbox("one"));
     let mut waiter = registry.enter(&inbox, None);
     waiter.sit();

@@ -86,7 +86,7 @@ pub(crate) trait Awaited {
     fn ask_beside(&mut self, waiter: &mut Waiter) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
 
     /// Takes a lock that this waiter got without an attempt: handed over or passed on. Clears the wake-up flag, because
-    /// the loop asks next. After [`Waiter::stops_looking`], wake-ups are kept for the next waiter.
+    /// the loop asks next. After [`Waiter::stops_looking`] the flag stays set.
     fn received(&mut self, waiter: &Waiter) -> Option<Self::Output>;
 
     /// Returns a pause if there is no need to ask now. `woken`: a wake-up has arrived since the last attempt. `steady`:

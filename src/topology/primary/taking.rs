@@ -45,7 +45,7 @@ enum Proof {
 }
 
 impl Primary {
-    /// Builds a member for the server at an address. `None` if that server can never be connected to.
+    /// Builds a member for the server at an address. `None` if no retry can connect to that server.
     async fn candidate(&self, address: &Address) -> Option<Arc<Member>> {
         let connected = connect(&self.settings, &*self.connector, address).await;
         let transport = connected
@@ -99,7 +99,7 @@ impl Primary {
         });
         self.suspicion.changed();
         self.follow(&member);
-        // Has the holds renewed, because only the new primary knows which of them still exist.
+        // The listener renews the holds, because only the new primary knows which of them still exist.
         self.notify(|listener| listener.reconnected(member.id()));
         true
     }

@@ -36,7 +36,7 @@ pub fn only(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
     commands.iter().filter(|(_, count)| *count > 0).map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// Checks ten acquires with `unlock`, and ten with a dropped guard: two commands each.
+/// Checks ten acquires with `unlock`, and ten with a dropped guard. Each acquire with its release sends two commands.
 pub async fn turns(bed: &Bed, client: &Client, lock: &(impl DistLock + ?Sized)) {
     for by_hand in [true, false] {
         for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! Cancel safety on a real server (C1, C2): a future that is dropped at any point leaves nothing behind. Asserted in
-//! `cancel.rs` of each flavour.
+//! Cancel safety on a real server: a future that is dropped at any point leaves nothing behind. Asserted in `cancel.rs`
+//! of each flavour.
 
 use std::time::Duration;
 

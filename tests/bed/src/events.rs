@@ -43,7 +43,6 @@ impl Events {
         self.heard.lock().iter().filter(|(on, what)| on == channel && what.starts_with(begins)).count()
     }
 
-    /// Number of times that this message arrived on this channel.
     pub fn count(&self, channel: &str, message: &str) -> usize {
         self.heard.lock().iter().filter(|(on, what)| on == channel && what == message).count()
     }

@@ -25,12 +25,12 @@ pub fn brisk(url: &str) -> Builder {
         .ping_interval(ms(500))
 }
 
-/// Matches requests that run a script of the reentrant lock by its hash.
+/// Matches the requests that run the reentrant lock's script `name`. The script is recognised by its hash.
 pub fn script(name: &str) -> Matcher {
     runs(&["common/holds", &format!("reentrant/{name}")])
 }
 
-/// Runs every script of the lock once, so that the server knows it.
+/// Runs each script of the reentrant lock at least once, so that the server has all of them in its script cache.
 pub async fn warm(client: &Client) {
     let lock = client.reentrant("warm");
     let guard = lock.lock().await.expect("lock");
@@ -53,7 +53,7 @@ pub async fn count(admin: &Admin, key: &str) -> u64 {
     fields.values().next().map_or(0, |count| count.parse().expect("a hold count is a number"))
 }
 
-/// Unwraps the guard of an acquire. Nothing else wants the lock, so one lost command must not fail the acquire.
+/// Unwraps the guard of an acquire that must succeed even if one command was lost, because nothing else wants the lock.
 #[track_caller]
 pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Guard {
     match outcome {
@@ -88,8 +88,8 @@ pub fn refused<T>(outcome: Result<T, Error>, code: &str) {
     }
 }
 
-/// Replaces `key` by a key of another type while a guard holds it. Then every call returns `WrongType` and leaves the
-/// key unchanged.
+/// Replaces `key` by a key of another type while a guard holds it. Checks that the guard is lost, and that every other
+/// call returns `WrongType` (`release` of a hash: `NotHeld`) and leaves the key unchanged.
 pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, make: &[&str]) {
     let lock = client.lock(flavour, "key");
     let guard = lock.lock().await.unwrap();
@@ -113,7 +113,7 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
         lock.force_unlock().await.map(drop),
     ];
     if make[0] == "HSET" {
-        // A release takes any hash for a lock of another holder.
+        // A release treats any hash as a lock that another owner holds.
         assert!(matches!(released, Err(Error::NotHeld { .. })), "{flavour}: {make:?}: {released:?}");
     } else {
         outcomes.push(released);

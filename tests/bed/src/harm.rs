@@ -14,7 +14,6 @@ use super::ms;
 /// Time limit of a command under [`ACTIONS`].
 pub const TIMEOUT: Duration = ms(1000);
 
-/// All network faults that can hit one command.
 pub const ACTIONS: [Action; 9] = [
     Action::SwallowReplyClose,
     Action::SwallowReplyRst,
@@ -72,7 +71,7 @@ pub fn text(parts: &[impl AsRef<str>]) -> String {
     parts.iter().map(|part| read(part.as_ref())).collect()
 }
 
-/// Matches requests that run the script made of these parts by its hash.
+/// Matches the requests that run the script made of these parts. The script is recognised by its hash.
 pub fn runs(parts: &[impl AsRef<str>]) -> Matcher {
     Matcher::command("EVALSHA").containing(sha(parts))
 }

@@ -77,7 +77,7 @@ fn code() -> String {
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }
 
-/// The page must not name tests that were renamed. A name that ends in `..` is a prefix.
+/// `docs/faults.md` must not name tests that were renamed. A name that ends in `..` is a prefix.
 #[test]
 fn tests_named_in_faults_page_exist() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/faults.md")).unwrap();
@@ -143,7 +143,7 @@ fn tests_named_in_redisson_tests_page_exist() {
     assert!(named > 0 && wrong.is_empty(), "docs/redisson-tests.md: {wrong:#?}");
 }
 
-/// A filter that matches no test runs nothing, and passes.
+/// The script `x` filters tests by name. A filter that matches no test runs nothing, and passes.
 #[test]
 fn filters_of_x_match_a_test_or_a_module() {
     let x = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../x")).unwrap();

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::is_cluster;
 
-/// The servers of a test. Dereferences to the single server or the primary. A cluster does not.
+/// The servers of a test. Dereferences to the single server or the primary. A cluster of three has no such server.
 #[derive(Debug)]
 pub enum Place {
     /// One server: a one-node cluster if tests run over clusters.
@@ -40,7 +40,7 @@ pub struct Three {
 /// Clusters that no test uses at the moment. Kept because a start takes seconds.
 static IDLE: Mutex<Vec<Three>> = Mutex::new(Vec::new());
 
-/// The same for primaries with replicas.
+/// Primaries with replicas that no test uses at the moment.
 static IDLE_SETS: Mutex<Vec<Set>> = Mutex::new(Vec::new());
 
 impl Place {

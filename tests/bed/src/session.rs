@@ -55,7 +55,7 @@ pub const PLAIN: Kind = Kind {
     ..SPIN
 };
 
-/// One segment, so that re-entry hits it.
+/// A striped lock with one segment, so that a re-entry uses the same segment.
 pub const STRIPED: Kind = Kind {
     label: "striped",
     make: |client, name| Arc::new(client.striped(name, 1)),
@@ -191,7 +191,7 @@ async fn session(kind: Kind, name: &str, view: &View<'_>) {
     idle(client).await;
 }
 
-/// Runs one session for each n of this lane. In it, the proxy does `action` to the nth command that names the lock.
+/// Runs one session for each n of this lane, in which the proxy does `action` to the nth command that names the lock.
 /// Returns the number of commands that were hit.
 async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
@@ -206,7 +206,7 @@ async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
         session(kind, &name, &view).await;
         armed.is_none_or(|armed| armed.has_fired())
     };
-    // The server learns the scripts.
+    // A session without a fault, by which the server caches the scripts.
     named(format!("{} {lane} {action:?} warm;", kind.label), None).await;
     // Ends when a session has no nth command. The number varies, because a busy machine may repeat commands.
     let mut hit = 0;

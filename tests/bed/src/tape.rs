@@ -101,7 +101,6 @@ fn call(line: &str) -> Option<Call> {
     (from != "lua").then(|| (from.to_owned(), words))
 }
 
-/// The plain name of a sharded command.
 fn plain(name: &str) -> &str {
     match name {
         "ssubscribe" | "sunsubscribe" | "spublish" => &name[1..],

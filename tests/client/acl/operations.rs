@@ -5,14 +5,14 @@ use std::time::Duration;
 use bed::{Bed, PATIENCE, becomes, ends, eventually, in_vain, ms, secs, waits_in_vain};
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer, Released};
 
-/// Runs every operation of both halves of a read-write lock. Returns true if a waiting writer held a reader back.
+/// Runs every operation of both halves of a read-write lock. Returns true if a waiting writer held back a reader.
 pub(super) async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Result<bool> {
     let (mine, theirs) = (one.rw("rw").prefer(Prefer::Writers), two.rw("rw"));
     let first = mine.read().lock().await?;
     let me = first.owner().clone();
     let again = mine.read().acquire(Acquire::new().owner(&me)).await?;
     let beside = theirs.read().lock().await?;
-    // More readers than the scripts look at one by one.
+    // There are more readers than the scripts check one by one.
     let crowd = theirs.read();
     let mut crowd = futures::future::try_join_all((0..20).map(|_| crowd.lock())).await?;
     if let Some(guard) = crowd.pop() {
@@ -78,7 +78,7 @@ pub(super) async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> 
     }
     eventually("it is given back", async || two.stats().under_way + two.stats().holds == 0).await;
     let guard = mine.lock().await?;
-    // The owner's text was read, so another process may know the owner.
+    // The owner's text is read here, so another process may know the owner.
     let again = mine.acquire(Acquire::new().owner(&guard.owner().to_string().parse()?)).await?;
     drop(again);
     mine.force_unlock().await?;

@@ -13,9 +13,9 @@ type Made = (Vec<Words>, Words, Words);
 pub struct Case {
     pub script: &'static str,
     pub what: &'static str,
-    /// Upper bound of the commands inside a call, by count.
+    /// Upper bound of the number of commands inside a call, for a size of the quantity.
     pub most: fn(u64) -> u64,
-    /// Returns the preparing commands, the keys and the arguments, by count.
+    /// Returns the preparing commands, the keys and the arguments, for a size of the quantity.
     pub make: fn(usize) -> Made,
 }
 
@@ -66,7 +66,7 @@ fn cover(n: usize) -> String {
     format!("{{x}}:{}:rwlock_timeout:1", owner(n))
 }
 
-/// Batches calls of step `number` into one command.
+/// Combines calls of step `number` into one batch.
 fn steps(number: usize, calls: impl Iterator<Item = (Words, Words)>) -> (Words, Words) {
     let (mut all_keys, mut all_args) = (Vec::new(), Vec::new());
     for (keys, args) in calls {

@@ -1,5 +1,5 @@
-//! Traps 1-4 and 13: commands that are resent, that run after their future was dropped, or that are sent in another
-//! way.
+//! Traps 1-4 and 13: commands that are sent again, that run after their future was dropped, or that fred sends in an
+//! unwanted way.
 
 use distlock::{Acquire, DistLock as _, Error, Step};
 use distlock_support::proxy::{Action, Matcher};
@@ -9,12 +9,12 @@ use bed::fault::{assert_doubt, brisk, script, warm};
 use bed::harm::{TIMEOUT, sha};
 use bed::{PATIENCE, builder, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
-/// Trap 1: fred ignores options of `with_options` for scripts. Our options are set for the whole client, and scripts
+/// Trap 1: fred ignores the options of `with_options` for scripts. So options are set for the whole client, and scripts
 /// are sent by `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`). The timeout
-/// holds for `EVALSHA` and for the `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
+/// limits `EVALSHA`, and the `EVAL` that follows `NOSCRIPT`. Neither is sent twice.
 ///
-/// Trap 4: a command that timed out after it was written still runs. A timeout is in doubt (node/fault.rs, `fault`), so
-/// the acquire is undone (acquire/undo.rs, `Undo`).
+/// Trap 4: a command that timed out after it was written still runs. So it counts as in doubt (node/fault.rs, `fault`),
+/// and the acquire is undone (acquire/undo.rs, `Undo`).
 #[tokio::test]
 async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
     reentrant(async |bed| {
@@ -42,7 +42,7 @@ async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
                 }
                 let is_timeout = matches!(error, Error::Timeout { step: Step::Command, .. });
                 assert!(is_timeout && error.outcome_unknown(), "{error:?}");
-                // The acquire wrote once. Its undo changes no count.
+                // The acquire increments the count with one `hset`. Its undo changes no count.
                 assert_eq!(bed.admin.calls("hset").await, 1);
                 eventually("it is undone", async || !bed.admin.exists("a").await).await;
                 Some(())
@@ -62,7 +62,8 @@ async fn trap_01_a_standstill_is_no_timeout() {
         let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).ping_interval(secs(3600))).await;
         for round in 0..5 {
-            // The proxy or the server may also be suspended for longer than the timeout.
+            // A suspend of the proxy or of the server may also be longer than the timeout, so the test may need several
+            // tries.
             let mut tries = 0..20;
             let guard = loop {
                 assert!(tries.next().is_some(), "round {round}: 20 timeouts in a row");
@@ -92,7 +93,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
 /// fred resends a script in flight up to three times when the connection drops. Workaround: connect.rs,
 /// `max_command_attempts: 1`.
 ///
-/// The script counts a hold once, however often it arrives. So the test counts the requests at the proxy.
+/// The script counts a hold once, however often it arrives, so the test counts the requests at the proxy.
 #[tokio::test]
 async fn trap_02_transport_resends_no_script() {
     reentrant(async |bed| {
@@ -116,14 +117,14 @@ async fn trap_02_transport_resends_no_script() {
     .await;
 }
 
-/// A dropped future does not cancel its command. The command is sent when the server is back, and its success is not
-/// reported. Workaround: the reaper completes the call (reaper/finished.rs, `Finished`'s `Drop`), and an unused grant
-/// is released (acquire/attempt.rs, `attempt`).
+/// A dropped future does not cancel its command. fred sends the command when the server is back, and does not report
+/// its success. Workaround: the reaper completes the call (reaper/finished.rs, `Finished`'s `Drop`), and releases an
+/// unused grant (acquire/attempt.rs, `attempt`).
 #[tokio::test]
 async fn trap_03_dropped_acquire_leaves_no_keys_after_server_outage() {
     reentrant(async |bed| {
-        // The timeout exceeds the outage, so the command is still queued when the server is back. Scripts are sent as
-        // text, because a restarted server does not know their hashes.
+        // The timeout exceeds the outage, so the command is still queued when the server is back. A restarted server
+        // does not know the hashes of scripts, so scripts are sent as text.
         let patient = builder(&bed.server.url()).watchdog(secs(3600)).command_timeout(PATIENCE);
         let client = bed.connect(patient.script_cache(false)).await;
         for hung in [false, true] {

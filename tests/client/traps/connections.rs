@@ -37,7 +37,7 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
                     Err(error) => assert!(error.outcome_unknown(), "{error:?}"),
                 }
             }));
-            // Less than fred's own timeout.
+            // This is shorter than fred's own timeout.
             tokio::time::sleep(ms(50)).await;
             succeeded.load(Relaxed)
         })
@@ -52,9 +52,9 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
     .await;
 }
 
-/// `quit()` can hang when the server is unreachable. After a time limit, the connection's task is aborted (node.rs,
-/// `Node::close`). If releases are pending, the shutdown returns a timeout but still closes, and the locks end with
-/// their leases. `tests/sim/timing/client.rs` asserts when a shutdown ends.
+/// `quit()` can hang when the server is unreachable. So the connection's task is aborted after a time limit (node.rs,
+/// `Node::close`). If releases are pending, the shutdown returns a timeout, but the client is closed, and the locks end
+/// with their leases. `tests/sim/timing/client.rs` checks when a shutdown ends.
 #[tokio::test]
 async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
     for how in ["killed", "frozen", "back"] {
@@ -98,7 +98,7 @@ async fn trap_16_client_leaves_demoted_server_for_new_primary() {
         let proxy = bed.proxy();
         let client = bed.connect(retries(builder(&proxy.url()))).await;
         warm(&client).await;
-        // The old primary and its connections stay. New connections reach the new primary.
+        // The old primary keeps its connections. New connections reach the new primary.
         let () = bed.admin.cmd(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]).await;
         proxy.set_upstream(new.addr());
         let guard = ends("an acquire after the demotion", client.reentrant("a").lock()).await.unwrap();

@@ -7,9 +7,9 @@ use crate::rig::{is_served, runtime, takes};
 use bed::fault::count;
 use bed::{becomes, builder, ends, eventually, ms, reentrant, secs};
 
-/// fred's `subscribe()` completes before `SUBSCRIBE` is even written. Our own connection for messages waits for the
-/// server's reply; fred's subscriptions wait for the reply to a `PING` behind it (node/subscriptions.rs,
-/// `Subscriptions::subscribe`). Only then does a waiter try once more and sleep.
+/// fred's `subscribe()` completes before `SUBSCRIBE` is written. This crate's connection for messages waits for the
+/// server's reply. fred's subscriptions wait for the reply to a later `PING` (node/subscriptions.rs,
+/// `Subscriptions::subscribe`). Only after this reply does a waiter try once more and sleep.
 ///
 /// Here the `SUBSCRIBE` takes 300 ms, and the lock is released meanwhile. No message arrives, and no poll happens for
 /// an hour.
@@ -26,7 +26,7 @@ async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
             proxy.on_request(Matcher::command("SUBSCRIBE"), Action::Delay(ms(300)));
             let waiting = takes(waiter.reentrant(&name));
             eventually("the waiter subscribes", async || proxy.requests_seen("SUBSCRIBE") > seen).await;
-            // A waiter that trusted the early completion would try at once, and then sleep.
+            // A waiter that relied on the early completion would try at once, and then sleep.
             tokio::time::sleep(ms(100)).await;
             guard.unlock().await.unwrap();
             is_served("the waiter", waiting).await;

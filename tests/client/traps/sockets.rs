@@ -1,5 +1,5 @@
-//! Traps 7, 14 and 15: reconnects and socket options. The test reads the options of this process's sockets back from
-//! the kernel.
+//! Traps 7, 14 and 15: reconnects and socket options. The tests read the options of this process's sockets from the
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
         let socket = SockRef::from(&fd);
         let address = |address: io::Result<SockAddr>| address.ok().and_then(|address| address.as_socket());
         let (here, there) = (address(socket.local_addr()), address(socket.peer_addr()));
-        // The directory is read piece by piece, so it may list duplicates made here.
+        // The directory is read piece by piece, so it may also list the duplicates that this function makes.
         if there == Some(peer) {
             found.entry(here).or_insert(fd);
         }
@@ -30,18 +30,18 @@ fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
     found.into_values().collect()
 }
 
-/// The sockets to `peer` with our clients' options. The admin connection has other options.
+/// The sockets of our clients that are connected to `peer`. The admin connection has other options, so it is left out.
 fn ours(peer: SocketAddr) -> Vec<OwnedFd> {
     let has_limit = |fd: &OwnedFd| SockRef::from(fd).tcp_user_timeout().is_ok_and(|limit| limit == Some(secs(2)));
     sockets_to(peer).into_iter().filter(has_limit).collect()
 }
 
-/// Trap 7: without a policy, which is the default, the first disconnect is final. Workaround: connect.rs,
+/// Trap 7: the default is no reconnect policy, so the first disconnect is final. Workaround: connect.rs,
 /// `ReconnectPolicy::new_exponential`.
 ///
-/// Trap 14: the feature `tcp-user-timeouts`, which makes the kernel give up on unacknowledged bytes, does not compile
-/// alone. The manifest therefore enables all features of `socket2`. Without that line this crate does not build. The
-/// test shows that the option arrives (connect.rs, `user_timeout`).
+/// Trap 14: the feature `tcp-user-timeouts` makes the kernel give up on unacknowledged bytes, but does not compile
+/// alone. So the manifest enables all features of `socket2`, and this crate does not build without that line. The test
+/// shows that the option is set (connect.rs, `user_timeout`).
 ///
 /// Trap 15: Nagle's algorithm is on by default, and delays a small command while another one is in flight. Workaround:
 /// connect.rs, `nodelay: Some(true)`.

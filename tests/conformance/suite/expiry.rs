@@ -57,7 +57,7 @@ pub async fn lock_of_crashed_client_expires(bed: &Subject<'_>) {
                 (client, guard)
             });
             drop(runtime);
-            // A guard and a client without a runtime are useless, but must not panic.
+            // Without their runtime, a guard and a client are useless, but must not panic.
             assert!(!format!("{left:?}").is_empty());
             drop(left);
         });

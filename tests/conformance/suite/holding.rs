@@ -219,7 +219,6 @@ pub async fn handle_reports_lock_name_and_works_across_tasks(bed: &Subject<'_>) 
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "orders:42");
     assert_eq!(lock.name(), lock_name);
-    // A lock object works from any task and thread.
     let handle = lock.clone();
     let guard = tokio::spawn(async move { handle.lock().await.unwrap() }).await.unwrap();
     assert_eq!(guard.name(), guard_name);

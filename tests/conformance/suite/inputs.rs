@@ -47,8 +47,8 @@ pub async fn invalid_names_are_refused_without_sending_commands(bed: &Subject<'_
 }
 
 pub async fn invalid_leases_are_refused_without_sending_commands(bed: &Bed) {
-    /// A hold is confirmed again for each connection that opens late, and a cluster has three. A wrongly sent call
-    /// would show in every round.
+    /// At least one round must send no command. The others may confirm a hold again: once for each connection that
+    /// opens late, and a cluster has three.
     const ROUNDS: usize = 4;
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
@@ -113,7 +113,7 @@ async fn refuse_every_call(bed: &Subject<'_>, client: &Client, make: &[&str]) {
     let before = dumps().await;
     let lock = bed.lock(client, "job");
     for (call, outcome) in every_call(client, &*lock).await {
-        // A single `SET` reports only that the key exists.
+        // A plain lock's attempt is one `SET`, which reports only that the key exists.
         if bed.kind().is_text && call == "try_lock" && outcome.is_ok() {
             continue;
         }
@@ -130,7 +130,7 @@ async fn refuse_every_call(bed: &Subject<'_>, client: &Client, make: &[&str]) {
     lock.lock().await.unwrap().unlock().await.unwrap();
 }
 
-/// Creates one of several keys at a time by this command. The error names the created key.
+/// Creates the lock's keys by this command, one at a time. The error names the created key.
 async fn name_the_wrong_key(bed: &Subject<'_>, lock: &dyn DistLock, make: &[&str]) {
     let admin = &bed.admin;
     for key in bed.keys_of("job") {
@@ -174,7 +174,7 @@ pub async fn key_of_wrong_type_is_reported_and_left_unchanged(bed: &Subject<'_>)
     bed.sweep_covers().await;
 }
 
-// A lock without renewal and without a TTL, left by Redisson or written by a third party
+// The holder has no TTL and does not renew: Redisson left it, or a third party wrote it.
 pub async fn wait_behind_a_stranger_without_a_lease_times_out(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let (lock, rival) = (bed.lock(&client, "job"), bed.rival(&client, "job"));

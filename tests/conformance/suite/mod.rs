@@ -123,7 +123,7 @@ macro_rules! crowded {
 }
 pub(crate) use crowded;
 
-/// The same with more clients.
+/// Exclusive holders of even more clients.
 macro_rules! swarming {
     ($body:ident) => {
         $body!(threads exclusion::hundred_clients_exclude_each_other);

@@ -21,9 +21,8 @@ pub async fn timed_out_wait_does_not_disturb_other_waiters(bed: &Subject<'_>) {
     let mut here = std::pin::pin!(beside.acquire(Acquire::new().wait(Duration::MAX).lease(secs(60))));
     for wait in [ms(0), Duration::from_nanos(1), Duration::from_micros(900), ms(3), ms(50)] {
         assert!(poll!(&mut waiter).is_pending() && poll!(&mut here).is_pending(), "somebody else holds it");
-        // Behind a holder at another client, and at the same client.
+        // The rival waits for a holder at another client, and for a holder at its own client.
         for rival in [&lock, &beside] {
-            // A command timeout is accepted, too.
             let outcome = ends("a short wait", rival.lock_for(wait)).await;
             assert!(in_vain(&outcome), "after a wait of {wait:?}: {outcome:?}");
             assert!(rival.try_lock().await.unwrap().is_none());
@@ -33,7 +32,6 @@ pub async fn timed_out_wait_does_not_disturb_other_waiters(bed: &Subject<'_>) {
     }
     waiting(&theirs, 1).await;
     guard.unlock().await.unwrap();
-    // The two waiters may be served in either order.
     let (first, second) = ends("both waits", async {
         tokio::join!(async { waiter.await.unwrap().expect("it waits without end").unlock().await }, async {
             here.await.unwrap().expect("it waits without end").unlock().await
@@ -78,7 +76,7 @@ pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
                 }
             });
             waiting(&ours, n + 1).await;
-            // Commands on different connections may overtake each other.
+            // The next waiter must be queued later, but commands on different connections may overtake each other.
             if let Some(queue) = bed.kind().queue {
                 let queue = queue("job");
                 becomes("places in the queue", n + 1, async || bed.admin.cmd(&["LLEN", &queue]).await).await;

@@ -12,7 +12,7 @@ pub(super) struct Cost {
     pub(super) released: Times,
 }
 
-/// Returns the longest interval between two successive times.
+/// Returns start and end of the longest interval between two successive times.
 pub(super) fn longest(mut had: Vec<u64>) -> (u64, u64) {
     had.sort_unstable();
     let gaps = had.windows(2).map(|two| (two[0], two[1]));

@@ -6,8 +6,9 @@ use crate::prelude::*;
 /// Wait of an acquire, longer than any trouble.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longest time for which a lock may be free while a client waits for it. Shorter than the sleep of a waiter that
-/// misses a message. A slot may be half moved for most of this time. Then the keys of a lock may be on two servers.
+/// Longest time for which a lock may be free while a client waits for it. It is shorter than the sleep of a waiter that
+/// misses a message. A move of a slot takes most of this time, because the keys of a lock may be on two servers
+/// meanwhile.
 const WOKEN_WITHIN: Duration = Duration::from_secs(2);
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -38,11 +39,11 @@ impl Actor {
             flavour = Flavour::Read;
         }
         let lock = lock(&self.scene.parties[self.party].client, flavour, &text);
-        // An acquire without a wait fails at a half-moved slot and after a retryable error. Where these occur, every
+        // An acquire without a wait fails at a half-moved slot, and after a retryable error. If these can occur, every
         // acquire waits.
         let waits = self.may_fail || self.slots_open || !self.dice.once_in(4);
         let how = Acquire::new().wait(if waits { PATIENCE } else { Duration::ZERO });
-        // Guards with an explicit lease must learn of a loss as early as watched guards.
+        // An explicit lease, because its guard must learn of a loss as early as the guard of a watched hold.
         let how = if self.dice.once_in(3) { how.lease(LEASE) } else { how };
         let acquiring = lock.acquire(how);
         let (began, party) = (Instant::now(), self.party);

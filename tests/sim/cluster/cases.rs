@@ -19,11 +19,11 @@ fn acquire_succeeds_when_ask_target_fails_over() {
             let acquiring = tokio::spawn({
                 let client = client.clone();
                 async move {
-                    // Keeps a command redirected to the target at any time.
+                    // Without a pause, at least one command to the target of the move is in flight.
                     let lock = client.reentrant("lock:0");
                     for _ in 0..30 {
                         match lock.acquire(Acquire::new().wait(ms(60_000))).await? {
-                            // The handover may lose a write at the target.
+                            // The handover may lose the target's last write.
                             Some(guard) => drop(guard.unlock().await),
                             None => return Ok(false),
                         }
@@ -31,7 +31,7 @@ fn acquire_succeeds_when_ask_target_fails_over() {
                     Ok::<bool, distlock::Error>(true)
                 }
             });
-            // Time for the client to learn of the target. The delay varies which command is in flight.
+            // The client needs this time to learn about the target. The delay decides which command is in flight.
             sleep(ms(100 + patience * 5)).await;
             cluster.fail_over(to);
             cluster.settle();

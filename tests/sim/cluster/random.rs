@@ -5,7 +5,7 @@ use super::scene::Scene;
 use crate::prelude::*;
 use std::ops::Range;
 
-/// Pause after each trouble.
+/// Pause after each fault.
 const CALM: Duration = ms(300);
 
 async fn pause(dice: &mut Numbers, low: u64, high: u64) {
@@ -31,17 +31,17 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// True if no write is lost and no call fails.
+    /// True if this trouble loses no write and fails no call.
     const fn is_harmless(self) -> bool {
         matches!(self, Self::Moves | Self::Handovers)
     }
 
-    /// Longest time for which two clients may hold one lock, before the client that lost its hold is notified.
+    /// Longest time for which two clients may hold one lock before the client that lost its hold is notified.
     const fn told(self) -> Duration {
         match self {
             Self::Moves | Self::Handovers | Self::Deaths => Duration::ZERO,
-            // A client that still reaches a cut-off primary, but sends it no commands, learns of the change at its next
-            // refresh of the slot map.
+            // A client may still reach a cut-off primary without sending it commands. It learns of the promotion at its
+            // next refresh of the slot map.
             Self::Splits | Self::All => ms(5_500),
             _ => ms(500),
         }
@@ -69,20 +69,21 @@ fn start_actors(scene: &Arc<Scene>, seed: u64, trouble: Trouble) -> JoinSet<()> 
     actors
 }
 
-/// Waits until nothing is left, and shuts the clients down. Returns what was wrong, and the number of reported losses.
+/// Waits until nothing is left, and shuts the clients down. Returns the broken rules, and the number of reported
+/// losses.
 async fn finish(scene: &Scene, trouble: Trouble) -> (Vec<String>, usize) {
     for party in &scene.parties {
         party.link.chaos(Chaos::default());
     }
     if !matches!(trouble, Trouble::Moves | Trouble::Handovers | Trouble::Deaths) {
-        // A failover may restore the queue entry of a waiter that has given up. A visit to each queue removes such
+        // A failover may restore the queue entry of a waiter that has given up. An acquire at each queue removes such
         // entries.
         scene.visit_queues().await;
     }
     // Data of fair locks about dead waiters expires by itself.
     scene.settles(ms(300_000)).await;
     let mut wrong = scene.history.overlaps(scene.start, None, trouble.told());
-    // A replica that has all writes loses no hold.
+    // If every replica has all writes, no hold is lost.
     let lost = scene.lost.load(Ordering::Relaxed);
     if (trouble.is_harmless() || trouble == Trouble::Deaths) && lost > 0 {
         wrong.push(format!("{lost} guards were told that their lock is lost"));
@@ -166,7 +167,7 @@ async fn happen(scene: &Scene, trouble: Trouble, dice: &mut Numbers) {
         }
         Trouble::All => unreachable!("it is one of the others"),
     }
-    // Time for old primaries to become replicas, and for new primaries to have a replica again.
+    // Old primaries become replicas, and new primaries get a replica.
     sleep(CALM).await;
 }
 
@@ -175,7 +176,7 @@ async fn replaced(cluster: &SimCluster, primary: usize, lost: usize, dice: &mut 
     pause(dice, 300, 900).await;
     cluster.set_failed(primary, true);
     if dice.once_in(2) {
-        // As with `cluster-require-full-coverage`, no node serves commands for a moment.
+        // Like servers with `cluster-require-full-coverage`, no node serves commands until the promotion.
         cluster.serve(false);
     }
     pause(dice, 50, 700).await;
@@ -219,14 +220,14 @@ pub fn run_all(trouble: Trouble, seeds: Range<u64>) -> usize {
     lost
 }
 
-/// Runs ten seeds, or the seeds from the environment. Standstills run 50 seeds, because only one seed in 25 loses a
+/// Runs ten seeds, or the seeds from the environment. `Standstills` runs 50 seeds, because only one of 25 seeds loses a
 /// hold.
 fn usual(trouble: Trouble) {
     let usual = if trouble == Trouble::Standstills { 50 } else { 10 };
     let seeds = seeds(if full() { 100 } else { usual });
     let enough = seeds.end - seeds.start >= usual;
     let lost = run_all(trouble, seeds);
-    // Without any loss, the runs would not test the notification of holders.
+    // If no hold was lost, the runs have not tested that holders are notified.
     let forgets = matches!(trouble, Trouble::Losses | Trouble::Standstills | Trouble::Splits);
     assert!(lost > 0 || !forgets || !enough, "nobody was forgotten");
 }

@@ -46,7 +46,7 @@ impl Scene {
 
     pub fn began(&self, name: usize, shared: bool) -> usize {
         let owner = format!("{:?}, hold {}", self.names[name], self.history.len());
-        // The far deadline disables the check of the local deadline. Only the guard's report counts.
+        // The far deadline disables the check of `until`, so only the guard's own report ends the interval.
         self.history.begin(name, owner, shared, Instant::now() + Duration::from_secs(1_000_000))
     }
 
@@ -68,7 +68,7 @@ impl Scene {
                 left += &format!("client {n}: {stats:?}, {in_flight} commands in flight; ");
             }
         }
-        // The counter of a fenced lock's tokens stays (M3).
+        // The counter of a fenced lock's tokens stays on the server (M3).
         for key in self.cluster.keys().into_iter().filter(|key| !key.starts_with(b"redisson_lock_token:")) {
             let node = self.cluster.node(self.cluster.owner(SimCluster::slot_of(&key)));
             let content =
@@ -82,8 +82,8 @@ impl Scene {
         let primaries = self.cluster.primaries();
         for (n, party) in self.parties.iter().enumerate() {
             let connections = party.link.connections();
-            // Each primary has one connection, for commands and messages. A connection for commands after `ASKING` must
-            // be closed again.
+            // Each primary has one connection, for commands and messages. The extra connection for commands after
+            // `ASKING` must be closed.
             let odd = connections.iter().enumerate().any(|(node, n)| *n > usize::from(primaries.contains(&node)));
             if odd {
                 left += &format!("client {n} has connections {connections:?} to primaries {primaries:?}; ");

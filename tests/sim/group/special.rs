@@ -61,7 +61,7 @@ fn redlock_result_follows_majority_of_server_states() {
                     busy += 1;
                 }
                 Err(Error::NoQuorum { granted: votes, needed: 3, .. }) => {
-                    // The lock is not busy: no majority was seen to be held by others.
+                    // The result is not "busy", so fewer than three servers were held by others.
                     assert!(count(&[Way::Up]).max(count(&[Way::Taken])) < 3 && *votes <= count(&[Way::Up]), "{ways:?}");
                     away += 1;
                 }
@@ -81,7 +81,7 @@ fn redlock_result_follows_majority_of_server_states() {
         (granted, busy, away)
     });
     println!("of 1024 states {granted} grant it, {busy} are busy, {away} have no quorum");
-    // `granted`: at least three of five are up. `busy`: at least three of five are taken.
+    // `granted` combinations have at least three servers up. `busy` combinations have at least three taken.
     assert_eq!((granted, busy, away), (106, 106, 812));
 }
 
@@ -108,14 +108,14 @@ fn five_clients_over_five_servers_do_not_livelock() {
             "seed {seed}: {took:?} for {} holds of {HOLD:?}, the longest wait {worst:?}, {each} scripts a hold",
             5 * ROUNDS
         );
-        // A change of the holder costs a few round trips, sometimes with a back-off.
+        // Each change of the holder costs a few round trips, and sometimes a pause.
         assert!(took < 5 * ROUNDS * (HOLD + 5 * ROUND_TRIP), "{took:?} for {} holds", 5 * ROUNDS);
         assert!(worst < ms(3000), "one waited for {worst:?}");
     }
 }
 
-/// X1: two callers with reversed lists run a thousand rounds over one server and over two, and drop some unfinished
-/// acquires. There is no deadlock, and nothing is left.
+/// X1: two callers list the members in opposite orders. They run a thousand rounds, over one server and over two, and
+/// drop some unfinished acquires. There is no deadlock, and nothing is left.
 #[test]
 fn two_callers_with_reversed_lists_never_deadlock() {
     each([1, 2], async move |servers| {
@@ -161,8 +161,8 @@ fn two_callers_with_reversed_lists_never_deadlock() {
     });
 }
 
-/// A RedLock is held as long as most of its servers have it. Two servers may be cut off for any time. With a third, the
-/// lock is lost before the leases end. No other client acquires before that (M1, M2).
+/// A RedLock is held while most of its servers have it. Two servers may be cut off for any time. If a third one is cut
+/// off, the guard reports the loss before the leases end. No other client acquires earlier (M1, M2).
 #[test]
 fn redlock_hold_is_lost_with_its_majority() {
     virtually(async || {
@@ -193,7 +193,7 @@ fn redlock_hold_is_lost_with_its_majority() {
     });
 }
 
-/// Servers restart without their data. With two such servers the lock stays held. With a third, the next renewal
+/// Servers restart without their data. After two restarts the lock stays held. After the third, the next renewal
 /// notifies the holder, within a third of the watchdog's lease.
 #[test]
 fn redlock_is_lost_at_next_renewal_after_majority_is_emptied() {
@@ -212,7 +212,7 @@ fn redlock_is_lost_at_next_renewal_after_majority_is_emptied() {
     });
 }
 
-/// Nested group locks: all or nothing, and nothing is left.
+/// Nested group locks are held as a whole or not at all, and nothing is left.
 #[test]
 fn multi_lock_of_redlocks_acquires_all_members_or_none() {
     virtually(async || {

@@ -1,4 +1,4 @@
-//! The owners that are passed to acquires, as each client knows them.
+//! The owners that a scene passes to acquires, as each client knows them.
 
 use super::plan::Sharing;
 use crate::prelude::*;
@@ -6,7 +6,7 @@ use crate::prelude::*;
 pub struct Given {
     home: usize,
     sharing: Sharing,
-    /// False for the owner of a guard whose acquire named no owner.
+    /// False for an owner that a client made for an acquire that named no owner.
     pub made_to_be_given: bool,
     known: Vec<Option<Owner>>,
 }
@@ -21,7 +21,7 @@ impl Given {
         Self { home, sharing, made_to_be_given: false, known: (0..clients).map(parsed).collect() }
     }
 
-    /// Marks an owner that a client created to be passed to acquires.
+    /// Marks an owner that a client made in order to pass it to acquires.
     pub fn made_to_be_given(self) -> Self {
         Self { made_to_be_given: true, ..self }
     }
@@ -34,7 +34,7 @@ impl Given {
         }
     }
 
-    /// The client that acts as this owner: `party` if possible.
+    /// The client that acts as this owner: client `party` if it may use the owner.
     pub fn party(&self, party: usize) -> usize {
         if self.sharing == Sharing::Alone { self.home } else { party }
     }

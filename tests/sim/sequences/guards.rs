@@ -34,8 +34,8 @@ impl Scene {
         } else if !held.guard.is_held() {
             wrong.push(format!("M2: an acquire returned a guard that does not hold: {:?}", held.guard));
         }
-        // This acquire showed whether the owner's earlier hold still exists. If a force ended the earlier hold, its
-        // guard must be notified.
+        // This acquire showed whether the owner's earlier hold still exists. If that hold was ended by a force, its
+        // guard must be notified by now.
         let before = |before: &&Held| before.owner == held.owner && before.spot == spot;
         if self.kind != Kind::Multi
             && !self.kind.is_red()
@@ -73,7 +73,7 @@ impl Scene {
         state.forced.extend(self.keys(spot).map(|key| (key, None)));
     }
 
-    /// Ends the step of a force. Its command may still arrive before `until`.
+    /// Ends the step of a force. A copy of its command may still run before `until`.
     pub fn end_force(&self, spot: Spot, until: Instant) {
         let mut state = self.state.lock();
         self.exempt(&mut state, spot);
@@ -116,7 +116,7 @@ impl Scene {
     /// Records a hold that may still be counted, without a guard.
     pub fn leave_behind(&self, held: &Held, until: Instant) {
         let (spot, text) = (held.spot, held.owner.clone());
-        // Parsed from the text, because `Guard::owner` would share the owner.
+        // The owner is parsed from its text, because `Guard::owner` would share the owner.
         if let Ok(owner) = text.parse() {
             self.state.lock().guardless.push(Guardless { owner, spot, text, until });
         }

@@ -1,21 +1,21 @@
-//! Checks that late commands have no effect: the server counts no more holds than there are guards and holds without
-//! guards, and no queue has an entry without a waiter.
+//! Checks that late commands have no effect. The server counts no more holds than there are guards and holds without
+//! guards. No queue has an entry without a waiter.
 //!
-//! This holds in a `strict` trial. There, a copy arrives either in time (before the last moment of its command), or so
-//! late that it is refused. The check runs only while none of these states is set:
+//! The check needs a `strict` trial. In such a trial a copy arrives in time (before the last moment of its command), or
+//! so late that the server refuses it. The check runs only while none of these states is set:
 //!
 //! - `troubled`: a command or its reply was lost, and its undo may still be in flight. Ends after `settled`.
-//! - `in_time`: a copy may arrive in time, run, and for example take a place in a queue. Ends when no such copy can
-//!   arrive and neither a lock nor a place is left.
-//! - `loose`: something was released while such a copy might arrive. A copy of an acquire may take the free lock for
-//!   nobody. Its hold stays counted as long as the lock is held. Ends together with `in_time`.
-//! - `unsure`: a command with a copy was sent late in the trial, when its client may have forgotten the server's clock
-//!   (`KNOWN`). The copy may take a place in a queue. Lasts for the rest of the trial.
+//! - `in_time`: a copy may arrive in time and run, for example take a place in a queue. Ends when no such copy can
+//!   arrive, and neither a lock nor a place is left.
+//! - `loose`: a lock was released while an acquire's copy could still arrive in time. The copy may take the free lock,
+//!   and no task has a guard for this hold. It stays counted as long as the lock is held. Ends together with `in_time`.
+//! - `unsure`: a command with a copy was sent when its client may have forgotten the server's clock (`KNOWN`). Its copy
+//!   may take a place in a queue. Lasts for the rest of the trial.
 //!
-//! A RedLock's release by owner is not repeated at a server where its command was lost. One extra hold may be counted
-//! there (`Stranded`), until the owner holds nothing at that server.
+//! A RedLock's release by owner is not repeated at a server where its command was lost. One hold more than expected may
+//! be counted there (`Stranded`), until the owner holds nothing at that server.
 //!
-//! `Looks` counts the looks that compared something. A theme of late commands fails if this count is 0.
+//! `Looks` counts the looks that compared something. A theme with late commands fails if this count is 0.
 
 use super::given::Given;
 use super::scene::Scene;
@@ -30,8 +30,8 @@ fn queue(name: &str) -> String {
 }
 
 impl Scene {
-    /// Time after sending in which a command may still run. A later copy must be refused. After this time, no retry is
-    /// in flight.
+    /// Time after sending in which a command may still run. The server refuses later copies. After this time no retry
+    /// is in flight.
     pub fn in_time_for(&self) -> Duration {
         self.timeout * 2 + ms(100)
     }
@@ -54,7 +54,7 @@ impl Scene {
                     lost.push((planned.at, planned.number));
                 }
                 state.unsure |= self.start.elapsed() > KNOWN;
-                // Most commands are sent at once. For other commands the exact time is unknown.
+                // Most commands are sent at the start of their plan. For other commands the exact time is unknown.
                 let at = if now - planned.since < self.in_time_for() { planned.since } else { now };
                 if planned.late.is_some_and(|late| late < self.in_time_for()) {
                     state.in_time = state.in_time.max(Some(now + self.in_time_for()));
@@ -80,14 +80,14 @@ impl Scene {
         self.names.iter().all(|name| is_gone(name) && is_gone(&queue(name)))
     }
 
-    /// Arrival time of the next late copy.
+    /// Arrival time of the next late copy of a command.
     pub fn next_copy(&self) -> Option<Instant> {
         self.note_trouble();
         self.state.lock().copies.iter().min().copied()
     }
 
-    /// If nothing is in flight and every fault is undone: no owner has more holds at the server than guards and holds
-    /// without guards, and no queue has an entry.
+    /// Runs only if nothing is in flight and every fault is undone. No owner may have more holds at the server than it
+    /// has guards and holds without guards, and no queue may have an entry.
     pub fn look_late(&self) {
         if !self.strict || self.state.lock().loose || !self.is_quiet() {
             return;
@@ -96,8 +96,8 @@ impl Scene {
         if state.troubled.is_some_and(|at| Instant::now() < at + self.settled()) {
             return;
         }
-        // Compares only owners made to be passed to acquires. A copy with the fresh owner of a single acquire may take
-        // a free lock for nobody.
+        // Only owners that were made to be passed to acquires are compared. A copy of another acquire may take a free
+        // lock under its own new owner.
         let owners = state.given.iter().filter(|given| given.made_to_be_given).map(Given::text).collect();
         let certain = !state.unsure && state.in_time.is_none();
         drop(state);
@@ -108,15 +108,15 @@ impl Scene {
         }
     }
 
-    /// Records a release. A copy of the released hold's acquire that arrives in time acquires the lock again.
+    /// Records a release. A copy of the hold's acquire may arrive in time, and acquire the lock again.
     pub fn gives_back(&self) {
         self.note_trouble();
         let state = &mut *self.state.lock();
         state.loose |= state.in_time.is_some_and(|until| Instant::now() < until);
     }
 
-    /// Lets every client learn the server's clock. Without it, a late copy of a waiter's command may take a place for a
-    /// while.
+    /// Lets every client learn the server's clock. A client that does not know the clock sends no last moment, so a
+    /// late copy of its command may take a place.
     pub async fn begin(&self) {
         if !self.strict || !self.kind.has_queues() {
             return;
@@ -128,7 +128,7 @@ impl Scene {
         }
     }
 
-    /// Checks that the queues are empty, since nobody waits.
+    /// Checks that the queues are empty. No task waits when this is called.
     fn look_at_queues(&self) {
         for name in &self.names {
             let there = words(&does(&self.servers[0], &format!("lrange {} 0 -1", queue(name))));

@@ -13,7 +13,8 @@ impl Scene {
         self.note_trouble();
         let mut state = self.state.lock();
         let state = &mut *state;
-        // The guards that report held, by owner, name and mode: their number, and the longest promise.
+        // The guards that report held, grouped by owner, name and mode: their number, and the longest time that one of
+        // them promises.
         let mut sums: BTreeMap<(String, usize, bool), (u64, Duration)> = BTreeMap::new();
         let mut wrong = Vec::new();
         let now = Instant::now();
@@ -29,7 +30,7 @@ impl Scene {
                     *sum = (sum.0 + 1, sum.1.max(left));
                 }
             } else if let Some(until) = held.promised.take() {
-                // The hold is released in the background.
+                // A hold whose guard is lost is released in the background.
                 state.loose |= state.in_time.is_some_and(|until| now < until);
                 if now < until && !held.may_be_cut {
                     wrong.push(format!("own: guard {id} ({}) was lost before its time", held.who));
@@ -64,7 +65,7 @@ impl Scene {
         }
     }
 
-    /// In a theme without faults and with nothing in flight, the server counts no more holds than expected.
+    /// In a theme without faults, and with nothing in flight, the server counts no more holds than expected.
     pub fn look_exactly(&self) {
         if self.theme.is_exact() && !self.kind.is_red() && self.is_quiet() {
             let state = self.state.lock();
@@ -76,7 +77,7 @@ impl Scene {
     }
 
     /// Checks that the server counts no more holds of these owners than there are guards, holds without guards, and
-    /// stranded holds.
+    /// stranded holds (`late.rs`).
     pub(super) fn compare(&self, owners: &BTreeSet<String>, what: &str) {
         let mut state = self.state.lock();
         let halves: &[bool] = if self.kind == Kind::Rw { &[false, true] } else { &[false] };

@@ -14,7 +14,7 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     }
     let (link, server) = link(scene, dice, party);
     let late = match dice.below(5) {
-        // Not for group locks: after a failed acquire they release members, which no step of the test shows.
+        // Group locks get no such fault: after a failed acquire they release members, which no step of the test shows.
         0 | 1 if scene.strict && scene.kind != Kind::Multi && !scene.kind.is_red() => {
             dice.between(1, scene.timeout.as_millis() as u64)
         }
@@ -36,14 +36,14 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
         0 => vec![lost(true)],
         1 => vec![lost(false)],
         2 => vec![Mishap::DelayBy(dice.between(1, 400))],
-        // A copy of a command that is answered.
+        // The command is answered, and a copy of it arrives later.
         3 => vec![Mishap::LateCopy(dice.between(1, 60))],
         4..7 => vec![Mishap::LateCopy(late)],
         7..10 => vec![lost(false), Mishap::LateCopy(late)],
         _ if told => vec![Mishap::LateOnly(late)],
         _ => vec![lost(true), Mishap::LateOnly(late)],
     };
-    // Not always the next command, because later commands confirm, retry or release.
+    // Sometimes a later command is hit, because later commands confirm, retry or release.
     let behind = if dice.once_in(4) { 1 + dice.below(3) } else { 0 };
     let number = link.sent() + behind;
     scene.say(|| format!("command {number} of client {party}, after {behind} others: {mishaps:?}"));
@@ -92,7 +92,7 @@ pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     ];
     let (channel, payload) = match (old, channels.is_empty()) {
         (Some(old), true) => old,
-        // On its own channel or on another channel.
+        // The old message is published on its own channel or on another one.
         (Some(old), false) if dice.once_in(2) => old,
         (Some((_, payload)), false) => (channels[any(channels.len(), dice)].clone(), payload),
         (None, false) => (channels[any(channels.len(), dice)].clone(), odd[any(odd.len(), dice)].to_vec()),

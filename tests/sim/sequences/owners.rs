@@ -1,4 +1,4 @@
-//! Steps about owners: holds without guards, their release, and owners that are lent.
+//! Steps about owners: holds without guards, releases by owner, and owners that are lent to other clients.
 
 use super::given::Given;
 use super::nemesis::trouble;
@@ -8,7 +8,7 @@ use super::state::{Guardless, Spot, Stranded};
 use crate::fleet::moved;
 use crate::prelude::*;
 
-/// Gives up the guard. The hold stays until its deadline.
+/// Turns the guard into its owner. The hold has no guard then, and stays until its deadline.
 pub fn into_owner(scene: &Scene, id: usize) {
     let held = scene.take(id);
     let until = Instant::now() + held.guard.remaining();
@@ -39,14 +39,14 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let party = dice.below(scene.clients as u64) as usize;
     trouble(scene, dice, party);
     let marked = scene.is_marked(&hold);
-    // At a RedLock's server without a vote of this hold, the release removes another vote of the owner, even a newer
-    // vote.
+    // At a RedLock's server that has no vote of this hold, the release removes another vote of the owner. That vote may
+    // be newer.
     let votes = !marked && scene.kind.is_red();
     if votes {
         scene.begin_force(hold.spot);
     }
-    // The command that marks this hold as guardless may be late. If the guard's runtime ended, the command is never
-    // sent. Then the release removes another hold of this owner.
+    // The command that marks this hold as one without a guard may be late. It is never sent if the guard's runtime
+    // ended. In both cases the release removes another hold of this owner.
     let exempt = |text: &str| {
         if !marked {
             let mut state = scene.state.lock();
@@ -60,10 +60,10 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let _busy = scene.busy();
     let sent: Vec<u64> = scene.party(party).iter().map(|party| party.link.sent()).collect();
     let result = scene.lock(Spot { party, ..hold.spot }).release(&owner).await;
-    // An acquire that was in flight may have succeeded since.
+    // An acquire that was in flight may have succeeded by now.
     exempt(&text);
     if result.is_err() {
-        // The hold may still exist.
+        // The hold may still exist at the server.
         scene.state.lock().guardless.push(Guardless { until: Instant::now(), ..hold });
     } else if scene.kind.is_red() {
         scene.strand(&text, spot, party, &sent);
@@ -95,8 +95,8 @@ pub fn lend(scene: &Scene, id: usize) -> usize {
 }
 
 impl Scene {
-    /// Records the holds that a release by owner left at servers where a command was lost. `sent`: the client's command
-    /// numbers at the start of the release.
+    /// Records the holds that a release by owner left at servers where its command was lost. `sent`: the client's
+    /// command numbers at the start of the release, by server.
     fn strand(&self, owner: &str, spot: Spot, party: usize, sent: &[u64]) {
         self.note_trouble();
         let state = &mut *self.state.lock();
@@ -108,7 +108,7 @@ impl Scene {
         }
     }
 
-    /// True if every server knows that this hold lost its guard. Without faults, the mark is sure to arrive.
+    /// True if every server knows that this hold has no guard. Without faults, the mark is sure to arrive.
     fn is_marked(&self, hold: &Guardless) -> bool {
         let marked = |server: &SimServer, owner: &str, key: usize| {
             let list = format!("{}:holds", field(self.flavour(hold.spot.reads), owner));

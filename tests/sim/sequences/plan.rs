@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Kind {
     Reentrant,
     Fair,
-    /// Two fair locks that share queue, deadlines and channels: `x` and `{x}`.
+    /// Two fair locks, `x` and `{x}`, that share queue, deadlines and channels.
     Pair,
     Rw,
     Fenced,
@@ -57,9 +57,9 @@ pub enum Sharing {
     Alone,
     /// Every client from the start; each one parses the owner's text.
     Text,
-    /// As `Text`, but the text leaves the first client only when another client first needs it.
+    /// As `Text`, but a client gets the owner's text only when it first needs the owner.
     Becoming,
-    /// Every client, all with the same object.
+    /// Every client; all clients share one `Owner` object.
     Object,
     Any,
 }
@@ -80,14 +80,14 @@ pub struct Theme {
     pub faults: Faults,
     /// Explicit leases, and their extension.
     pub leases: bool,
-    /// Guards that are given up for their owners, and releases by owner.
+    /// Guards are turned into their owners, and holds are released by owner.
     pub by_owner: bool,
-    /// Owners of guards are lent to other clients.
+    /// Owners of guards are passed to acquires of other clients.
     pub lent: bool,
     pub force: bool,
     pub forged: bool,
     pub cancel: bool,
-    /// The runtime ends in the middle, and another one starts.
+    /// The runtime ends in the middle of the sequence, and another runtime starts.
     pub runtimes: bool,
 }
 
@@ -109,21 +109,21 @@ impl Theme {
     pub const ALONE: Self = Self { name: "alone", leases: true, cancel: true, ..CALM };
     /// Several clients use an owner by its text. Leases expire.
     pub const SHARED: Self = Self { name: "shared", sharing: Sharing::Text, leases: true, ..CALM };
-    /// Owners become shared in the middle of the sequence.
+    /// Owners become shared in the middle of a sequence.
     pub const BECOMING: Self = Self { name: "becoming", sharing: Sharing::Becoming, ..CALM };
     /// Owner objects are passed to another client, or taken from a guard.
     pub const LENT: Self = Self { name: "lent", sharing: Sharing::Object, lent: true, ..CALM };
-    /// Releases by owner, next to guards.
+    /// Holds are released by owner, while other holds of the owner have guards.
     pub const BY_OWNER: Self = Self { name: "by owner", sharing: Sharing::Text, leases: true, by_owner: true, ..CALM };
-    /// Late commands, with owners that stay with their clients.
+    /// Late commands. Each owner stays with its client.
     pub const LATE: Self = Self { name: "late", faults: Faults::Late, leases: true, cancel: true, ..CALM };
-    /// Late commands, with owners that several clients use.
+    /// Late commands. Several clients use each owner.
     pub const LATE_SHARED: Self =
         Self { name: "late shared", sharing: Sharing::Text, faults: Faults::Late, leases: true, cancel: true, ..CALM };
     /// Locks are forced open, and commands are late.
     pub const FORCED: Self =
         Self { name: "forced", sharing: Sharing::Text, faults: Faults::Late, leases: true, force: true, ..CALM };
-    /// Releases by owner, and late commands.
+    /// Releases by owner, with late commands.
     pub const BY_OWNER_LATE: Self = Self {
         name: "by owner late",
         sharing: Sharing::Text,
@@ -132,7 +132,7 @@ impl Theme {
         by_owner: true,
         ..CALM
     };
-    /// Forged messages, and repeated ones.
+    /// Messages are forged or repeated.
     pub const FORGED: Self = Self { name: "forged", forged: true, leases: true, ..CALM };
     /// Connections break and runtimes end. Each owner stays with its client.
     pub const BROKEN: Self =
@@ -179,8 +179,8 @@ pub struct Step {
     pub seed: u64,
 }
 
-/// The steps of a seed. Any subset of them is a sequence too, because the random numbers of a step depend on no other
-/// step.
+/// The steps of a seed. Any subset of them is a valid sequence, because a step's random numbers do not depend on other
+/// steps.
 pub fn steps(seed: u64, kind: Kind, theme: &Theme) -> Vec<Step> {
     let mut dice = Numbers::lane(seed, 7);
     let mut acts = vec![(Act::Acquire, 12), (Act::GiveBack, 8), (Act::Pause, 4)];

@@ -33,8 +33,8 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
             let beside_it = scene.another_of(id).filter(|_| scene.theme.faults == Faults::Late && dice.once_in(2));
             extend(scene, beside, &mut dice, id).await;
             if let Some(other) = beside_it.filter(|other| scene.state.lock().held.contains_key(other)) {
-                // The extend did not shorten the lease because of this other hold. A late copy of the extend might do
-                // so now.
+                // The extend did not shorten the lease because of this other hold. After its release, a late copy of
+                // the extend might shorten the lease.
                 give_back(scene, beside, &mut dice, other).await;
             }
         }
@@ -42,7 +42,7 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
             let Some(id) = pick(scene, &mut dice) else { return };
             into_owner(scene, id);
             if dice.once_in(3) {
-                // Possibly before every server knows that the hold has no guard.
+                // The mark that the hold has no guard may not have reached every server.
                 by_owner(scene, &mut dice).await;
             }
         }
@@ -64,16 +64,16 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
 
 /// Lets time pass, and checks the rules.
 async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
-    // Races need steps that overlap.
+    // Most pauses are short here, because races need steps that overlap.
     let dense = scene.theme.sharing == Sharing::Becoming && dice.below(4) > 0;
     let next = scene.next_copy();
     if next.is_some_and(|at| at - Instant::now() < scene.timeout) && dice.once_in(2) {
-        // Runs more steps before the copy arrives.
+        // Returns at once, so that more steps run before the copy arrives.
         return;
     }
     let copy = next.filter(|_| scene.theme.faults == Faults::Late && dice.once_in(3));
     let span = match dice.below(if long { 20 } else { 24 }) {
-        // Waits until the copy has arrived.
+        // Sleeps until the copy has arrived.
         _ if copy.is_some() => copy.unwrap_or_else(Instant::now) - Instant::now() + ms(2),
         _ if dense && !long => dice.between(0, 5),
         0 if scene.theme.faults != Faults::None || scene.theme.forged => dice.between(5_000, 62_000),
@@ -87,7 +87,7 @@ async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
     let end = Instant::now() + span;
     for left in (0..3).rev() {
         let until = end - span / 3 * left;
-        // Checks right after each late copy, because its effect may soon disappear.
+        // Looks right after each late copy, because its effect may soon disappear.
         while let Some(at) = scene.next_copy().map(|at| at + ms(1)).filter(|at| *at < until) {
             sleep_until(at).await;
             scene.look("behind a late copy");
@@ -106,7 +106,7 @@ fn spot(scene: &Scene, dice: &mut Numbers) -> Spot {
 }
 
 fn lease(scene: &Scene, dice: &mut Numbers) -> Duration {
-    // Longer leases, so that a late command finds a holder.
+    // Holds get longer leases, so that a late command finds a holder.
     let longer = if scene.theme.faults == Faults::Late { 2 } else { 0 };
     let lease = match dice.below(8) {
         n if n <= longer => dice.between(1_000, 60_000),
@@ -230,7 +230,7 @@ async fn downgrade(scene: &Arc<Scene>, dice: &mut Numbers, id: usize) {
         Ok(guard) => {
             scene.enter(spot, guard, given, began);
         }
-        // The downgrade acquired the read hold first, and released it again.
+        // A failed downgrade may have acquired the read hold and released it again.
         Err(_) => scene.gives_back(),
     }
 }
@@ -260,7 +260,7 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     if matches!(result, Ok(true)) {
         scene.note_forced(&before, began);
     }
-    // The former holder acquires again, at the same client and at others.
+    // The owner of the ended hold acquires again, at its own client and at others.
     let owner = before.first().and_then(|id| Some(scene.state.lock().held.get(id)?.owner.clone()));
     let given = owner.and_then(|owner| scene.state.lock().given.iter().position(|given| given.text() == owner));
     for _ in 0..given.map_or(0, |_| dice.below(3)) {
@@ -281,7 +281,7 @@ impl Scene {
         Busy(Arc::clone(self))
     }
 
-    /// Records that something may still happen until then.
+    /// Records that something may still happen within `span` from now.
     pub fn quiet_after(&self, span: Duration) {
         let mut state = self.state.lock();
         state.quiet = state.quiet.max(Some(Instant::now() + span));

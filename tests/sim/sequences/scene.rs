@@ -5,7 +5,7 @@ use super::plan::{Faults, Kind, Sharing, Theme};
 use super::state::{Spot, State};
 use crate::prelude::*;
 
-/// Longest time after sending in which a force, or a release that takes any vote, may still run.
+/// Longest time after sending in which a force, or a release that takes any vote of a RedLock, may still run.
 pub const FORCE_MAY_LAST: Duration = Duration::from_secs(10);
 
 pub struct Scene {
@@ -22,8 +22,8 @@ pub struct Scene {
     pub fair_wait: Duration,
     pub watchdog: Duration,
     pub state: Mutex<State>,
-    /// True if copies arrive either in time or so late that they must be refused, so that the counts can be checked
-    /// (`late`).
+    /// True if copies arrive either in time or so late that the server refuses them. Then the counts can be checked
+    /// (`late.rs`).
     pub strict: bool,
     pub traced: bool,
 }
@@ -45,7 +45,7 @@ impl Settings {
         let watchdog = timeout * 3 + ms(dice.below(1500));
         let fair_wait = ms(600 + dice.below(900));
         let latency_max = match theme.sharing {
-            // A higher latency, because races need commands in flight.
+            // The latency is high, because races need commands in flight.
             Sharing::Becoming => ms(4 + dice.below(9)),
             _ if dice.once_in(3) => Duration::ZERO,
             _ => ms(1 + dice.below(3)),
@@ -102,7 +102,7 @@ fn draw_owners(dice: &mut Numbers, theme: Theme, parties: &[Vec<Party>]) -> Vec<
                 Sharing::Any => {
                     [Sharing::Alone, Sharing::Text, Sharing::Becoming, Sharing::Object][dice.below(4) as usize]
                 }
-                // One owner is not shared, as a rival of the others.
+                // One owner belongs to one client, as a rival of the shared owners.
                 _ if n == 1 => Sharing::Alone,
                 sharing => sharing,
             };
@@ -152,7 +152,7 @@ impl Scene {
         self.parties.lock()[n].clone()
     }
 
-    /// Replaces the clients, whose runtime has ended. Their guards stay.
+    /// Replaces the clients whose runtime has ended. Their guards stay.
     pub fn renew(&self) {
         let parties = self.options.parties(&self.servers, self.clients);
         let before = std::mem::replace(&mut *self.parties.lock(), parties);
@@ -202,8 +202,8 @@ impl Scene {
                 Arc::new(RedLock::over(clients, self.flavour(false), name(0)).node_timeout(self.timeout))
             }
             Kind::Multi if spot.lock == self.names.len() => {
-                // The members belong to one client, which acquires both by one command, or to two clients with one
-                // command each.
+                // The members belong to one client, which acquires both with one command, or to two clients, which send
+                // one command each.
                 let party = |n: usize| spot.party + n * (spot.party % 2);
                 let member = |n: usize| -> Arc<dyn DistLock> { Arc::new(client(party(n)).reentrant(name(n))) };
                 Arc::new(MultiLock::of(vec![member(0), member(1)]))
@@ -224,7 +224,7 @@ impl Scene {
         }
     }
 
-    /// The names of a lock's members, by number.
+    /// The numbers of the names that a lock consists of.
     pub fn keys(&self, spot: Spot) -> std::ops::Range<usize> {
         if spot.lock == self.names.len() { 0..self.names.len() } else { spot.lock..spot.lock + 1 }
     }

@@ -8,16 +8,17 @@ pub struct Held {
     pub spot: Spot,
     /// The owner's text on the server.
     pub owner: String,
-    /// Identity of the holder. A fresh owner may be handed over inside a process, so its text alone does not identify
-    /// the holder.
+    /// Identity of the holder. A new owner may be handed over inside a process, so its text alone does not identify the
+    /// holder.
     pub who: String,
     /// True if the lock was forced open, or may have been.
     pub exempt: bool,
-    /// Until when a copy of the acquire may arrive in time. After a release, such a copy creates the hold again.
+    /// The time until which a copy of the acquire may arrive in time. After a release, such a copy creates the hold
+    /// again.
     pub copied: Option<Instant>,
-    /// When the lock was known to be forced open. `None` if a copy may have restored the hold.
+    /// The time when a force was known to have ended this hold. `None` if a copy may have restored the hold.
     pub forced: Option<Instant>,
-    /// True if an extend was dropped or is in doubt, and may still shorten the lease.
+    /// True if an extend that may shorten the lease was dropped, or is in doubt.
     pub may_be_cut: bool,
     /// The end of validity that the guard reported at the last look.
     pub promised: Option<Instant>,
@@ -30,7 +31,7 @@ pub struct Spot {
     pub reads: bool,
 }
 
-/// A hold whose guard was given up for its owner.
+/// A hold whose guard was turned into its owner.
 pub struct Guardless {
     pub owner: Owner,
     pub spot: Spot,
@@ -40,7 +41,7 @@ pub struct Guardless {
 
 pub struct Planned {
     pub link: SimLink,
-    /// The client and the server of the link.
+    /// The client, and the server to which the link leads.
     pub at: (usize, usize),
     /// Number of the command on the link.
     pub number: u64,
@@ -66,27 +67,27 @@ pub struct Looks {
     pub queues: u64,
 }
 
-/// The module `late` explains `troubled`, `unsure`, `in_time` and `loose`.
+/// State of the scene. `late.rs` explains `troubled`, `unsure`, `in_time` and `loose`.
 #[derive(Default)]
 pub struct State {
     pub given: Vec<Given>,
     pub held: BTreeMap<usize, Held>,
     pub guardless: Vec<Guardless>,
-    /// Keys of locks that are forced open, each with the time until which its holds may end by the force; `None` while
-    /// the step runs.
+    /// Locks that are forced open, by their number in `keys`. Until the given time a copy of the force may end holds;
+    /// `None` while the step runs.
     pub forced: Vec<(usize, Option<Instant>)>,
     pub planned: Vec<Planned>,
     /// Commands that were lost, or whose reply was lost: client, server and number.
     pub lost: Vec<((usize, usize), u64)>,
-    /// Kept as long as the owner holds anything there.
+    /// Holds that a release by owner could not reach; each entry stays while the owner holds anything there.
     pub stranded: Vec<Stranded>,
     /// When a lost command or reply was last noticed.
     pub troubled: Option<Instant>,
-    /// True if a client that sent a command with a late copy may have forgotten the server's clock.
+    /// True if a client that sent a command with a late copy may have forgotten the server's clock (see `late.rs`).
     pub unsure: bool,
-    /// Until when copies may arrive in time. `None` when no copy can arrive and no effect of a copy is left.
+    /// The time until which copies may arrive in time. `None` when no copy can arrive, and no effect of a copy is left.
     pub in_time: Option<Instant>,
-    /// True if such a copy may have taken a hold for nobody.
+    /// True if such a copy may have acquired a hold that no task knows.
     pub loose: bool,
     pub copies: Vec<Instant>,
     pub heard: Vec<(Vec<u8>, Vec<u8>)>,
@@ -95,7 +96,7 @@ pub struct State {
     pub busy: usize,
     pub holds: usize,
     pub looks: Looks,
-    /// Arrival time of the last late copy or forged message. The end of the trial waits for it.
+    /// Arrival time of the last late copy or forged message. The trial ends only after it.
     pub quiet: Option<Instant>,
     pub next_runtime: Option<Instant>,
     pub longest: Duration,

@@ -16,7 +16,7 @@ pub struct Outcome {
     pub looks: Looks,
 }
 
-/// With fewer sequences, possibly no look compares anything.
+/// With fewer sequences, it is possible that no look compares anything.
 const MANY: u64 = 30;
 
 fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) -> Outcome {
@@ -50,8 +50,8 @@ fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) 
             if last && !scene.is_wrong() {
                 finish(scene, &mut beside).await;
             }
-            // The clock of the next runtime starts at this time, ahead of the old runtime's virtual time. So the clock
-            // never goes back.
+            // The next runtime's virtual clock starts at this time, which the old runtime has not reached. So the clock
+            // never runs backwards.
             scene.state.lock().next_runtime = Some(Instant::now() + ms(30 + seed % 200));
             beside
         });
@@ -85,7 +85,7 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
         let state = scene.state.lock();
         (state.quiet.unwrap_or_else(Instant::now).max(Instant::now()), state.longest)
     };
-    // Time for clean-ups, and for places of waiters that a late copy restored.
+    // Time for clean-ups, and for the places that late copies took for former waiters.
     let rest = longest + scene.watchdog + 3 * scene.fair_wait + 10 * scene.timeout + ms(500);
     sleep_until(quiet + rest).await;
     let left = || {
@@ -106,7 +106,7 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
             odd => scene.wrong(format!("once: held at the end: {odd:?}; {}", left())),
         }
     }
-    // One clean-up may wait for another. Data of fair locks about their waiters expires by itself.
+    // One clean-up may wait for another one. The data that fair locks keep about waiters expires by itself.
     sleep_until(quiet + 3 * rest + ms(120_000)).await;
     let left = left();
     if !left.is_empty() {
@@ -164,7 +164,7 @@ pub fn run_seeds(kind: Kind, theme: Theme, seeds: Range<u64>) {
         }
     };
     watched(work, |next, minutes| {
-        // The sequence of a replayed seed may be traced and shrunk meanwhile.
+        // While the sequence of a replayed seed runs, it may be traced and shrunk.
         let most = if next == from + 1 { 20 } else { 5 };
         (minutes >= most).then(|| format!("SEED={} of {kind}, {}: virtual time stands still", next - 1, theme.name))
     });

@@ -49,7 +49,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Connects to a server of this crate.
+    /// Connects to a server that [`RedisServer`] has started.
     ///
     /// # Panics
     /// When the server cannot be reached.
@@ -220,7 +220,6 @@ impl Admin {
         line.unwrap_or_default().to_owned()
     }
 
-    /// Resets the counters of [`Admin::commandstats`].
     pub async fn reset_stats(&self) {
         let _: String = self.cmd(&["ECHO", RESET]).await;
         self.cmd(&["CONFIG", "RESETSTAT"]).await

@@ -50,7 +50,7 @@ pub fn monotonic_ns() -> u64 {
 pub struct Classpath {
     version: String,
     entries: String,
-    /// The class-data archive that the Java machine maps.
+    /// The archive that lets the Java machine start faster (see `agent/build.rs`).
     archive: Option<PathBuf>,
 }
 

@@ -191,7 +191,6 @@ impl Child {
         reaper::freeze(self.pid());
     }
 
-    /// Resumes a frozen child (SIGCONT).
     pub fn cont(&self) {
         assert!(self.ended.is_none(), "the child has ended");
         reaper::signal(self.pid(), Signal::CONT);

@@ -47,12 +47,12 @@ impl Clock {
         server.env("LD_PRELOAD", &file("clock.so")).env("DISTLOCK_CLOCK", &file("setting"))
     }
 
-    /// Sets the clock to the real time plus so many milliseconds. Has no effect on a stopped clock.
+    /// Sets the clock to the real time plus `ms` milliseconds. Has no effect on a stopped clock.
     pub fn shift(&self, ms: i64) {
         self.set(0, ms * 1000);
     }
 
-    /// Stops the clock at so many microseconds since 1970.
+    /// Stops the clock at `micros` microseconds since 1970.
     pub fn stop_at(&self, micros: i64) {
         self.set(8, micros);
     }

@@ -12,8 +12,6 @@
 //! println!("{} after {:?}", promotion.node.url(), promotion.took);
 //! # }
 //! ```
-//!
-//! All waits poll up to a deadline. Then they panic and say what is missing.
 
 mod agree;
 mod bus;

@@ -1,5 +1,5 @@
-//! Checks that nothing is left after a test: keys, subscriptions, connections (K1, K2). Also checks that no hash ever
-//! lacks an expiry (L2).
+//! Checks that nothing is left after a test: keys, subscriptions, connections. Also checks that no hash ever lacks an
+//! expiry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -128,7 +128,7 @@ pub struct Immortal {
     pub first_seen: Duration,
 }
 
-/// Checks every 10 ms that every hash has a TTL (rule L2).
+/// Checks every 10 ms that every hash has a TTL.
 #[derive(Debug)]
 pub struct TtlSampler {
     end: Option<oneshot::Sender<()>>,

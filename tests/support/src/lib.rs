@@ -30,7 +30,7 @@ pub use sentinels::{Promotion, Sentinels, SentinelsOptions};
 pub use server::RedisServer;
 pub use set::ServerSet;
 
-/// Reports that something is not tested here. `x` lists it at its end.
+/// Reports that something is not tested here. The script `x` lists these reports at its end.
 pub fn skip(what: &str) {
     // The harness would capture `eprintln` in a test that passes.
     let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), format!("\nSKIPPED: {what}\n").as_bytes());

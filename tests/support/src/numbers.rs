@@ -16,7 +16,7 @@ impl Numbers {
         Self(SplitMix64::seed_from_u64(seed))
     }
 
-    /// The numbers of one of a seed's independent streams.
+    /// The numbers of stream `lane` of this seed. A seed's streams are independent.
     #[must_use]
     pub fn lane(seed: u64, lane: u64) -> Self {
         let mut numbers = Self::new(seed ^ lane.wrapping_mul(0xa076_1d64_78bd_642f));
@@ -43,7 +43,7 @@ impl Numbers {
         Duration::from_micros(low * 1000 + self.below((high - low) * 1000 + 1))
     }
 
-    /// True once in `n`.
+    /// True with probability 1/`n`.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

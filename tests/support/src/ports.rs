@@ -49,7 +49,8 @@ fn next(among: Range<u32>, suits: &dyn Fn(u16) -> bool) -> Port {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seed = clock.map_or(0, |d| d.subsec_nanos()) ^ std::process::id().rotate_left(16);
-    // The first call of a process sets the start. 7 is coprime to the length of either range.
+    // The first call of a process sets the start. Steps of 7 reach every port: 7 is coprime to the length of either
+    // range.
     let _ = NEXT.compare_exchange(0, seed | 1, Ordering::Relaxed, Ordering::Relaxed);
     let ports = among.end - among.start;
     for _ in 0..ports {

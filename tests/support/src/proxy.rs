@@ -249,7 +249,6 @@ impl Proxy {
         self.shared.end_all(End::Close);
     }
 
-    /// Resets all connections (RST).
     pub fn rst_all(&self) {
         self.shared.end_all(End::Rst);
     }

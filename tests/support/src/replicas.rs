@@ -10,8 +10,6 @@
 //! println!("{} leads {}", servers.node(1).addr(), servers.url());
 //! # }
 //! ```
-//!
-//! All waits poll up to a deadline. Then they panic and say what is missing.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -13,8 +13,6 @@
 //! println!("told {:?} after that", told.at - promotion.at);
 //! # }
 //! ```
-//!
-//! All waits poll up to a deadline. Then they panic and say what is missing.
 
 use std::sync::Arc;
 

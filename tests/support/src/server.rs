@@ -123,7 +123,6 @@ impl RedisServer {
         reaper::freeze(self.pid());
     }
 
-    /// Resumes a frozen server (SIGCONT).
     pub fn cont(&self) {
         reaper::signal(self.pid(), Signal::CONT);
     }

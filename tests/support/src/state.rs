@@ -8,7 +8,6 @@ use redis::{Cmd, Connection, RedisResult, Value, cmd};
 /// The limit for each reply. A server that a test has frozen does not answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Limits of the report: keys, and characters of each value.
 const MOST_KEYS: usize = 40;
 const MOST_CHARACTERS: usize = 2_000;
 

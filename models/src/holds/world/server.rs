@@ -11,7 +11,7 @@ impl World {
             What::Acquire { .. } if late && switch != Switch::AcquireLate => Answer::Late,
             What::Acquire { id, earlier, lease } => self.acquires(other, (id, earlier, lease), switch),
             What::Release { id, mine, rest } => {
-                // The acquire was sent before this release, so the acquire's last moment has passed too.
+                // This hold's acquire was sent before this release, so the acquire's last moment has passed too.
                 if late {
                     self.given_back |= bit(id);
                 }

@@ -9,7 +9,7 @@ use crate::engine::tests::{client, ms, secs, settle};
 use crate::lock::DistLock as _;
 use crate::{Error, Released};
 
-/// Until `within`, guards are renewed and may be released. Waiting and new acquires return `Closed` at once.
+/// Until `within` ends, guards are renewed and may be released. Waiting and new acquires return `Closed` at once.
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_until_held_locks_are_released() {
     let (client, fake) = client(|_| ());
@@ -30,7 +30,7 @@ async fn shutdown_waits_until_held_locks_are_released() {
     for outcome in [lock.try_lock().await, lock.lock().await.map(Some), lock.lock_for(secs(1)).await] {
         assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
     }
-    // A job of 100 s, longer than the watchdog's lease.
+    // The work takes 100 s, longer than the watchdog's lease.
     guard.run(tokio::time::sleep(secs(100))).await.unwrap();
     assert!(second.is_held() && lock.is_locked().await.unwrap());
     second.extend(secs(60)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Owners of queue entries: when an owner is used again, and two waiters of one owner.
+//! Owners of queue entries: reuse of an owner, and two waiters of one owner.
 
 use tokio::time::sleep;
 
@@ -8,8 +8,8 @@ use crate::engine::tests::fake::{Fake, Fate};
 use crate::engine::tests::{client, done, got, ms, secs, settle};
 use crate::transport::Reply;
 
-/// An owner is reused only if no message or late copy of its previous wait can still arrive. Otherwise the next wait
-/// would mistake it for its own.
+/// An owner is reused only if no message and no late copy of its previous wait can arrive any more. The next wait would
+/// take them for its own.
 #[tokio::test(start_paused = true)]
 async fn owner_is_reused_only_if_no_message_or_command_is_pending() {
     let ways = [
@@ -52,7 +52,7 @@ async fn owner_is_reused_only_if_no_message_or_command_is_pending() {
         let next = client.fair("x").lock().await.unwrap();
         let sent = asked(&fake).pop().unwrap();
         assert_eq!(sent.text(0) == owner, again, "{way}");
-        // A reused owner's hold has an id, and the owner must have no other hold.
+        // The hold of a reused owner has an id, and the command requires that the owner has no other hold.
         assert_eq!((sent.text(2).is_empty(), sent.text(5).as_str()), if again { (false, "1") } else { (true, "0") });
         if again {
             fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1)])));
@@ -61,13 +61,13 @@ async fn owner_is_reused_only_if_no_message_or_command_is_pending() {
         }
         next.unlock().await.unwrap();
         sleep(secs(5)).await;
-        // A late copy of the command in doubt may have joined the queue.
+        // A late copy of the command in doubt may have taken a queue entry.
         assert_eq!(fake.sent("leave").len(), usize::from(way.contains("doubt")), "{way}");
         done(client, &fake).await;
     }
 }
 
-/// The second waiter does not queue in Redis. Its owner may already hold the lock through another acquire.
+/// The second waiter takes no queue entry. Its owner may already hold the lock through the first waiter.
 #[tokio::test(start_paused = true)]
 async fn second_waiter_of_owner_tries_once_and_gets_no_queue_entry() {
     let (client, fake) = client(|_| ());
@@ -86,7 +86,7 @@ async fn second_waiter_of_owner_tries_once_and_gets_no_queue_entry() {
     fake.listener().missed();
     settle().await;
     assert_eq!(turns(&fake), ["1", "2", "0", "2"]);
-    // The first waiter acquires, so the second one may re-enter.
+    // The first waiter acquires, so the second may re-enter.
     (0..2).for_each(|_| fake.next("fair/acquire", HELD));
     let registered = asked(&fake)[1].text(7);
     assert!(registered.starts_with('!'), "{registered}");

@@ -1,5 +1,4 @@
-//! Runs scripts in the simulator. The scripts that release, leave or refresh fair locks are not run: they get fixed
-//! replies.
+//! Runs scripts in the simulator. Scripts that release, leave or refresh fair locks are not run, and get fixed replies.
 
 use distlock_sim::{SimReply, SimScript};
 
@@ -32,7 +31,7 @@ impl Fake {
         }
     }
 
-    /// The reply that every queue entry exists and every lock is held.
+    /// The reply of a refresh or renewal: every queue entry exists, and every lock is held.
     fn refreshed(&self, call: &Call) -> Reply {
         let at = 1_700_000_000_000 + self.begin.elapsed().as_millis() as i64;
         let (mut replies, mut n) = (vec![Reply::Int(at)], call.keys + 6);

@@ -25,7 +25,7 @@ impl Drop for Alive {
     }
 }
 
-/// A command continues if the caller drops its future, as at a real server.
+/// As at a real server, a command continues when the caller drops its future.
 impl Transport for Arc<Fake> {
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
         Fake::run(Arc::clone(self), call).boxed()
@@ -57,7 +57,7 @@ impl Transport for Arc<Fake> {
         async move {
             fake.state.lock().unsubscribes.push(fake.begin.elapsed());
             fake.pass_gate().await;
-            // Later than a subscribe that is requested at the same time.
+            // An unsubscribe takes longer than a subscribe that is requested at the same time.
             sleep(2 * HOP).await;
             fake.line.unsubscribe(channel).await;
             sleep(HOP).await;

@@ -8,8 +8,8 @@ use crate::engine::tests::fake::{Fake, Fate};
 use crate::engine::tests::{ms, secs, waiter};
 use crate::{Client, DistLock as _};
 
-/// A renewal is in flight while its name moves. `held`: true if the hold is at the server that is asked, false if it
-/// is at the server that the name moves to.
+/// A renewal is in flight while its name moves to another server. `held`: true if the old server has the hold, false if
+/// the new server has it.
 async fn move_during_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Guard) {
     let (client, fakes) = client_of_two();
     let topology = &client.engine().topology;
@@ -28,7 +28,7 @@ async fn move_during_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Guar
     (client, fakes, guard)
 }
 
-/// The lease was extended at a server that no longer has the name.
+/// The lease was extended at the old server, which no longer has the name.
 #[tokio::test(start_paused = true)]
 async fn renewal_by_server_that_lost_name_extends_no_lease() {
     let (client, fakes, guard) = move_during_renewal(true).await;
@@ -53,8 +53,8 @@ async fn loss_reported_to_renewal_by_server_that_lost_name_is_ignored() {
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
 }
 
-/// An extend is in flight while its name moves. `held`: true if the hold is at the server that is asked, false if it
-/// is at the server that the name moves to.
+/// An extend is in flight while its name moves to another server. `held`: true if the old server has the hold, false if
+/// the new server has it.
 async fn move_during_extend(held: bool, lease: Duration) -> (Client, [Arc<Fake>; 2], crate::Guard, crate::Result<()>) {
     let (client, fakes) = client_of_two();
     let topology = &client.engine().topology;
@@ -76,7 +76,7 @@ async fn move_during_extend(held: bool, lease: Duration) -> (Client, [Arc<Fake>;
     (client, fakes, guard, extended)
 }
 
-/// The lease was extended at a server that no longer has the name.
+/// The lease was extended at the old server, which no longer has the name.
 #[tokio::test(start_paused = true)]
 async fn extend_granted_by_server_that_lost_name_is_not_counted() {
     for lease in [secs(60), secs(10)] {
@@ -104,7 +104,7 @@ async fn loss_reported_to_extend_by_server_that_lost_name_is_ignored() {
     }
 }
 
-/// The name moves with every answer, so the lease stays unknown.
+/// The name moves before every answer, so the lease stays unknown.
 #[tokio::test(start_paused = true)]
 async fn extend_of_constantly_moving_name_ends_with_unknown_outcome() {
     let (client, _fakes) = client_of_two();
@@ -122,7 +122,7 @@ async fn extend_of_constantly_moving_name_ends_with_unknown_outcome() {
     moves.abort();
 }
 
-/// A grant and a refusal, by a server that lost the name before it answered.
+/// A server loses the name and then answers. The answer is a grant or a refusal.
 #[tokio::test(start_paused = true)]
 async fn acquire_reply_from_server_that_lost_name_is_ignored() {
     for free in [true, false] {
@@ -143,7 +143,7 @@ async fn acquire_reply_from_server_that_lost_name_is_ignored() {
     }
 }
 
-/// The names need more than one script, and may move between two of them.
+/// The names need more than one script, and move between two of them.
 #[tokio::test(start_paused = true)]
 async fn multi_lock_holds_moved_names_where_they_live_now() {
     let (client, fakes) = client_of_two();
@@ -156,8 +156,8 @@ async fn multi_lock_holds_moved_names_where_they_live_now() {
     tokio::time::sleep(ms(100)).await;
     client.engine().topology.move_on();
     let guard = locked.await.unwrap().unwrap().expect("all are free");
-    // The first script acquired locks at a server that no longer has their names. There the locks stay until their
-    // lease ends.
+    // The first script acquired locks at a server that no longer has their names. These locks stay until their lease
+    // ends.
     let owner = guard.owner().to_string();
     let owned = format!(" {} 1", owner.rsplit(':').next().unwrap());
     let mut held = 0;

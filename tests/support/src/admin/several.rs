@@ -10,7 +10,7 @@ use super::{Admin, ClientInfo, Line};
 use crate::cluster::SLOTS;
 use crate::{Cluster, RedisServer, slot_of};
 
-/// Connection ids are unique per server only. This offset, times the server's index, is added to its ids.
+/// Connection ids are unique per server only. A server's ids are increased by its index times this offset.
 const IDS: u64 = 1 << 40;
 
 /// Commands about a server, not about a key.
@@ -78,7 +78,6 @@ impl Admin {
         Ok(answers?.into_iter().reduce(together).unwrap_or(Value::Nil))
     }
 
-    /// The merged lists of connections of all servers.
     pub(super) async fn clients(&self, args: &[&str]) -> Vec<ClientInfo> {
         let mut all = Vec::new();
         for (line, n) in self.lines.iter().zip(0..) {

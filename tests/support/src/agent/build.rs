@@ -35,7 +35,7 @@ pub(super) fn build(version: &str) -> Classpath {
         let _ = fs::remove_file(&stamp);
         let _ = fs::remove_dir_all(output.join("lib"));
         let _ = fs::remove_file(&laid_out);
-        // Without the network if the dependencies have been fetched before.
+        // Builds without the network if the dependencies have been fetched before.
         let offline = maven(&sources, version, &["-o"]);
         if !offline.status.success() {
             let online = maven(&sources, version, &[]);
@@ -45,7 +45,7 @@ pub(super) fn build(version: &str) -> Classpath {
         }
         File::create(&stamp).and_then(|stamp| stamp.set_modified(began)).expect("the mark of a finished build");
     }
-    // Tried only once. The archive only makes starts faster.
+    // An archive that could not be made is not tried again, because it only makes starts faster.
     if !laid_out.exists() {
         let _ = fs::remove_file(&archive);
         lay_out(&entries, &archive);
@@ -99,7 +99,7 @@ fn maven(sources: &Path, version: &str, more: &[&str]) -> Output {
     command.output().unwrap_or_else(|e| panic!("mvn: {e}; {NEEDS}"))
 }
 
-/// When the newest file here was modified.
+/// Time of the latest change of a file at or below this path.
 fn newest(path: &Path) -> SystemTime {
     let own = fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let Ok(inside) = fs::read_dir(path) else {

@@ -28,7 +28,6 @@ impl JavaLock {
         request
     }
 
-    /// Sends a request about this lock, with further fields.
     pub fn start(&self, op: &str, fields: Value) -> Call {
         self.agent.start_call(self.request(op, fields))
     }
@@ -51,7 +50,7 @@ impl JavaLock {
         self.start("try_lock", times(Some(wait), lease))
     }
 
-    /// `tryLock(wait, SECONDS)`, not awaited. The unit matters for fair locks (protocol 9.8).
+    /// `tryLock(wait, SECONDS)`, not awaited. The unit matters for fair locks (see `tests/interop/fair_place.rs`).
     pub fn start_try_lock_seconds(&self, wait: u64) -> Call {
         self.start("try_lock", json!({"wait_s": wait}))
     }

@@ -53,7 +53,7 @@ impl Machine {
         let classpath = tokio::task::spawn_blocking(move || Agent::build(&version)).await.expect("building the agent");
         let mut child = command(&classpath, options).spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
         let pid = child.id().expect("a process just started has an id");
-        // Kills the process even while it is stopped, when the end of its input does not end it.
+        // Kills even a stopped process, which does not notice the end of its input, when this process ends.
         let adopted = Adopted::new(pid);
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
         let log = Log::default();
@@ -88,7 +88,6 @@ impl Machine {
         Self { own, pid, version, next, requests, waiting, ended, log, adopted, child }
     }
 
-    /// Sends a request for this client at once. The reply can be awaited later.
     pub(super) fn send(&self, client: u64, mut request: Value) -> Call {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         request["id"] = id.into();

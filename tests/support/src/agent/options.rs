@@ -135,7 +135,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name in a request.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Reentrant => "reentrant",

@@ -12,7 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-/// Number of bytes of the first message that include the sender's id, and where the id is.
+/// Number of bytes at the start of the first message, up to the sender's id or further. `SENDER`: where in them the id
+/// is.
 const HEAD: usize = 80;
 const SENDER: std::ops::Range<usize> = 40..80;
 
@@ -136,7 +137,7 @@ async fn copy(
     }
 }
 
-/// Waits until both nodes are on the same side.
+/// Waits until both nodes are cut off, or neither of them is.
 async fn passes(cut_off: &mut watch::Receiver<BTreeSet<String>>, one: &str, other: &str) -> Option<()> {
     cut_off.wait_for(|away| away.contains(one) == away.contains(other)).await.ok().map(|_| ())
 }

@@ -31,8 +31,8 @@ pub(super) async fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> V
 pub(super) async fn form(nodes: &[Node], primaries: usize) {
     let ranges = shares(primaries);
     for (n, node) in nodes.iter().enumerate() {
-        // A node that knows other nodes refuses an epoch. Two primaries with the same epoch would first have to resolve
-        // the conflict.
+        // Before the nodes meet, because a node that knows other nodes refuses an epoch. Primaries with the same epoch
+        // would first have to resolve the conflict.
         node.admin().cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
         if let Some((first, last)) = ranges.get(n) {
             add_slots(node.admin(), *first..=*last).await;

@@ -20,7 +20,7 @@ impl Cluster {
     pub async fn open_slot(&self, slot: u16, to: &Node) {
         let from = self.owner(slot).await;
         let slot = slot.to_string();
-        // In the other order, a client could be redirected to a node that refuses its command.
+        // The target first. In the other order, a client could be redirected to a target that refuses its command.
         to.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", from.id()]).await;
         from.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", to.id()]).await;
     }
@@ -111,9 +111,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until all nodes know that `to` owns the slots, and its epoch. A node that does not know the highest epoch
-    /// takes its next slot without a higher epoch, and loses that slot at the next ping of the source. Then the two
-    /// nodes redirect clients to each other forever.
+    /// Waits until all nodes know that `to` owns the slots, and know the epoch of `to`. A node that does not know the
+    /// highest epoch takes its next slot without a higher epoch, and loses that slot at the next ping of the source.
+    /// Then the two nodes redirect clients to each other forever.
     async fn moved(&self, slots: RangeInclusive<u16>, to: &Node) {
         until("all nodes to know of a move", async || {
             let map = self.agreed().await;

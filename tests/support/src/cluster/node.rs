@@ -50,7 +50,7 @@ pub(super) struct Started {
 impl Node {
     /// Starts the server of a node, behind proxies if the options ask for them. Blocks until the server answers.
     pub(super) fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> Started {
-        // The proxy has to exist first, because the server announces its port. Nothing connects to it yet.
+        // The proxy has to exist first, because the server announces the proxy's port. Its target is set below.
         let proxy = options.proxies.then(|| Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1))));
         let tls_port = options.is_tls().then(Port::reserve_for_node);
         let bus = options.cuttable.then(|| Bus::start(Arc::clone(cut_off)));

@@ -99,7 +99,7 @@ impl ClusterOptions {
             .arg("--cluster-enabled", "yes")
             .arg("--cluster-config-file", "nodes.conf")
             .arg("--cluster-node-timeout", &self.node_timeout.as_millis().to_string())
-            // A node learns its address when it meets other nodes. A single node would never learn its address.
+            // A node learns its address only when it meets other nodes, so a single node would never learn it.
             .arg("--cluster-announce-ip", "127.0.0.1")
             .arg("--cluster-require-full-coverage", coverage)
             // Replicas stay where a test has put them, and a primary without slots remains a primary.

@@ -15,7 +15,7 @@ pub struct Seen {
     pub primary: Option<String>,
     /// The config epoch of its slots.
     pub epoch: u64,
-    /// Whether the bus to it is connected.
+    /// Whether the viewing node's link to this node's bus is connected.
     pub linked: bool,
     pub slots: Vec<RangeInclusive<u16>>,
     /// Open slots that move away from the node, with their targets. A node reports only its own slots.

@@ -20,7 +20,7 @@ pub(super) enum Fate {
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) command: String,
-    /// For a (un)subscription: the number of outstanding confirmations.
+    /// For a subscribe or unsubscribe command: the number of outstanding confirmations.
     pub(super) confirms: Option<usize>,
     pub(super) fate: Fate,
     pub(super) flag: Option<Flag>,

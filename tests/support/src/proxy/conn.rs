@@ -243,7 +243,7 @@ enum Next {
 }
 
 fn send(steps: &Steps, at: Option<Instant>, work: Work) {
-    // The writer only ends with the connection.
+    // If the writer has ended, the connection has ended too, and nothing needs to be sent.
     let _ = steps.send(Step { at, work });
 }
 

@@ -11,7 +11,7 @@ pub(super) enum Reply {
     Plain,
     /// The reply to one request, an error.
     Error,
-    /// The confirmation of one channel of a (un)subscription.
+    /// The confirmation of a subscribe or unsubscribe command for one channel.
     Confirm,
     /// A message, which is no reply.
     Push,

@@ -16,7 +16,7 @@ pub(crate) struct Wanted {
     pub(crate) server: Builder,
     /// Lines of configuration that override the others.
     pub(crate) config: Vec<String>,
-    /// The option that announces the port of its proxy, if it has one.
+    /// The option by which the server announces the port of its proxy, if there is a proxy.
     pub(crate) announced: Option<&'static str>,
     pub(crate) certificates: Option<PathBuf>,
     pub(crate) login: Option<Login>,

@@ -82,7 +82,6 @@ impl Sentinels {
         quorum.map(drop).map_err(|e| e.to_string())
     }
 
-    /// A sentinel's report about the primary.
     async fn said(&self, sentinel: &Member) -> Result<Said, String> {
         let answer = sentinel.admin().raw(&["SENTINEL", "MASTER", self.name()]).await.map_err(|e| e.to_string())?;
         redis::from_redis_value(answer).map_err(|e| e.to_string())

@@ -87,7 +87,7 @@ impl SentinelsOptions {
     /// - A sentinel that stood still takes part again after 1 s (default 30 s).
     /// - Connections that a promotion closed are restored after 250 ms (default 1 s).
     pub fn swift(self) -> Self {
-        // If this were much shorter, a sentinel that has not heard of a promotion yet would revert it.
+        // With a much shorter period, a sentinel that has not heard of a promotion yet would revert the promotion.
         self.period("publish-period", 1_000)
             .period("info-period", 500)
             .period("tilt-period", 1_000)

@@ -140,7 +140,7 @@ async fn slot_moves_key_by_key() {
     let moved = answer(from, &["GET", b]).await;
     assert!(leads(&moved, "MOVED", slot, to), "{moved}");
 
-    // And back, with more keys than one command takes.
+    // Moves the slot back, with more keys than one command takes.
     for n in 0..250 {
         set(to, &format!("{{tag}}{n}")).await;
     }
@@ -236,12 +236,12 @@ async fn blackholed_proxy_cuts_off_clients_but_not_cluster_bus() {
     primary.proxy().blackhole(true);
     let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
     assert!(silent.is_err(), "{silent:?}");
-    // Twice as long as a node that does not answer the others would stay a primary.
+    // Checks for twice as long as a node that does not answer the others would stay a primary.
     for _ in 0..160 {
         assert_eq!(cluster.primary_of("k").await.id(), primary.id());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Its replica does not get the write either.
+    // The primary's replica does not get the write, because the proxy also cuts off replicas.
     set(primary, "k").await;
     assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
     primary.proxy().heal();
@@ -258,7 +258,7 @@ async fn partitioned_primary_goes_down_and_returns_as_replica() {
     cluster.cut_off(primary, true);
     set(primary, "k").await;
     crate::until("the replica to take over", async || replica.is_primary().await).await;
-    // The old primary does not know of that, and notices that it is in the minority.
+    // The old primary does not know of the promotion, and notices that it is in the minority.
     assert!(primary.is_primary().await);
     let is_down = async || answer(primary, &["GET", "k"]).await.to_uppercase().contains("CLUSTERDOWN");
     crate::until("the old primary to refuse", is_down).await;

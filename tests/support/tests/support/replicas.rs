@@ -85,7 +85,7 @@ async fn partitioned_primary_serves_its_side_until_healed() {
     primary.proxy().blackhole(true);
     let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
     assert!(silent.is_err(), "{silent:?}");
-    // On its side the primary continues, and no replica gets its writes.
+    // On its side of the partition the old primary continues, and no replica gets its writes.
     set(primary, "old").await;
     assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
     servers.detach(1).await;

@@ -39,7 +39,8 @@ impl Conn {
         act((action, flag), frame, at, expect, steps)
     }
 
-    /// Notes what later replies depend on. Returns how many confirmations a subscription command has.
+    /// Notes the protocol version and subscriptions, on which the form of later replies depends. Returns the number of
+    /// confirmations of a subscription command.
     fn note(&self, command: &str, words: &[&[u8]]) -> Option<usize> {
         if command == "HELLO" {
             let resp3 = words.get(1).is_some_and(|version| *version == b"3");
