@@ -92,7 +92,6 @@ pub(crate) mod runtime {
                 self.0.asleep.lock().push(job);
             }
 
-            /// Runs the sleeping jobs.
             pub(crate) fn run_sleepers(&self) {
                 let jobs = std::mem::take(&mut *self.0.asleep.lock());
                 for job in jobs {

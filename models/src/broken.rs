@@ -7,7 +7,6 @@ use crate::client::{Hold, Holds, KEY, Key, Real};
 use crate::ledger::{Book, Entry as _};
 use crate::sync::Mutex;
 
-/// The flaw of a table.
 pub(crate) trait Flaw {
     /// True: a guard is opened and its hold is registered in two steps.
     const TWO_STEPS: bool = false;

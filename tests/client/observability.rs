@@ -1,4 +1,4 @@
-//! The metrics and log events of this crate are exactly those that `docs/observability.md` lists.
+//! The metrics and log events of this crate, and no others, are listed in `docs/observability.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

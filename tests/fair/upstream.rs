@@ -1,4 +1,4 @@
-//! What Redisson's own tests of its fair lock show (`RedissonFairLockTest`). Tests that apply to every flavour are in
+//! Behaviour that Redisson's own tests of its fair lock show (`RedissonFairLockTest`). Tests that apply to every flavour are in
 //! the conformance suite, and tests of times and deadlines in `sim/timing/fair.rs`.
 
 use distlock::Error;

@@ -1,5 +1,4 @@
-//! Records all logs: those of `tracing` on one thread, and those of the `log` facade (used by fred) in the whole
-//! process.
+//! Records all logs: of `tracing` on one thread, and of the `log` facade (used by fred) in the whole process.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -229,7 +229,6 @@ async fn sentinel_failover_blocks_no_longer_than_redisson() {
     let java = Agent::start(&bed.url(), options).await;
     let parties = [Party::Ours(ours.clone()), Party::Redisson(java.clone())];
     let mut costs = [Cost::default(), Cost::default()];
-    // Warms up Java's compiler.
     for party in &parties {
         for n in 0..200 {
             party.turn(1, &format!("warm:{n}")).await.expect("turn");

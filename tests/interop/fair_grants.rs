@@ -75,7 +75,6 @@ async fn leaving_waiter_tells_java(rig: &Rig, client: &Client, listener: &Listen
     ours.abort();
     drop(ours);
     until_is("its leaving", async || lane.queue().await.len(), |len| *len == 1).await;
-    // On a slow machine, the waiter may have acquired and released first.
     until_is("a free lock", async || lane.holders().await, BTreeMap::is_empty).await;
     only_told(&lane, &heard(&lane, listener).await, &head).await;
     takes_it(&lane, java, call, &head).await;

@@ -70,7 +70,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Numb
                 outcome if in_vain(&outcome) => None,
                 outcome => outcome.expect("lock_for"),
             },
-            // The acquire is dropped while it waits, or while its command is in flight.
+            // Drops the acquire while it waits or its command is in flight.
             _ => tokio::time::timeout(ms(dice.below(40)), lock.lock()).await.ok().map(|guard| guard.expect("lock")),
         };
         match guard {

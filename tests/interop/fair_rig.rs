@@ -93,7 +93,6 @@ impl<'a> Lane<'a> {
             && self.rig.admin.numsub(&self.channel(owner)).await == 1
     }
 
-    /// Waits until this waiter is queued and subscribed to its own channel.
     pub async fn waits(&self, owner: &str) {
         until(&format!("{owner} in the queue of {:?}", self.name), async || self.hears(owner).await).await;
     }

@@ -138,7 +138,6 @@ pub async fn fenced_counter_gets_no_ttl_from_our_multi_lock(version: &str) {
     guard.unlock().await.expect("unlock");
     replied(java.unlock()).await;
 
-    // We acquire the first lock before its counter expires.
     sections(a, 5).await;
     assert_eq!(rig.admin.pttl(&counter(a)).await, -1, "the counter of {a} was not mended");
     for key in [b.to_owned(), counter(b)] {

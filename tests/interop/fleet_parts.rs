@@ -86,7 +86,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let wish = ask.lease.map_or(wish.clone(), |lease| wish.lease(lease));
         let asked = monotonic_ns();
         let got = if dice.below(4) == 0 {
-            // The acquire is dropped while it waits, or while its command is in flight.
+            // Drops the acquire while it waits or its command is in flight.
             tokio::time::timeout(ms(1 + dice.below(100)), lock.acquire(wish)).await.unwrap_or(Ok(None))
         } else {
             lock.acquire(wish).await

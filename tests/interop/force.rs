@@ -20,7 +20,6 @@ pub async fn our_guard_reports_loss_after_java_force_unlock(version: &str) {
     assert!(matches!(error, Error::Lost { why: Lost::Gone, .. }), "{error:?}");
     assert!(!guard.is_held());
     assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
-    // Neither our renewal nor our release has changed Java's lock.
     let held = rig.admin.hgetall(name).await;
     assert_eq!(held.into_iter().collect::<Vec<_>>(), [(rig.java_holder(1), "1".to_owned())]);
     replied(rig.java(name, 1).unlock()).await;

@@ -42,7 +42,6 @@ pub async fn odd_names_exclude_and_wake_the_other_side(version: &str) {
         let before = rig.scripts().await;
         let ours = wait_for(&client, name);
         let theirs = other.start_lock();
-        // Both sides use one channel.
         rig.listeners(channel, 2).await;
         rig.scripts_since(before, 4).await;
         until_is("channels", async || rig.admin.channels().await, |channels| channels[..] == [channel]).await;

@@ -88,7 +88,6 @@ pub async fn clients_have_distinct_ids_and_acquires_distinct_owners(version: &st
         }
     }
     assert_eq!(owners.len(), 200);
-    // The same thread number in two agents makes two holders.
     let [a, b] = [0, 1].map(|at| rig.agents[at].at(distlock_support::agent::Kind::Reentrant, "job", 1));
     replied(a.lock()).await;
     assert_eq!(b.try_lock().await, Ok(false));

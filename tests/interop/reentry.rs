@@ -99,7 +99,6 @@ impl Left {
     }
 }
 
-/// A lock in Java, used by one thread.
 pub struct Theirs<'a> {
     pub rig: &'a Rig,
     pub listener: &'a Listener,

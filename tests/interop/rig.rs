@@ -256,7 +256,6 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     bed::ends("an event that this test has caused", what).await
 }
 
-/// The reply to a call that must succeed.
 pub async fn replied(call: impl Future<Output = CallResult>) -> Reply {
     soon(call).await.expect("an operation in Java")
 }

@@ -121,7 +121,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, who: u64) {
                 got if in_vain(&got) => None,
                 got => got.expect("acquire"),
             },
-            // The acquire is dropped while it waits, or while its command is in flight.
+            // Drops the acquire while it waits or its command is in flight.
             _ => tokio::time::timeout(wait, lock.acquire(ask())).await.ok().and_then(|got| got.expect("acquire")),
         };
         let from = monotonic_ns();

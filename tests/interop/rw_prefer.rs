@@ -76,7 +76,6 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     rig.end([client, plain]).await;
 }
 
-/// However a writer gives up, its mark is removed.
 async fn give_up(doc: &Doc<'_>, client: &Client) {
     let marked = async || doc.rig.admin.exists(&doc.waiting()).await;
     let lock = half_of(client, Kind::Write, doc.name);

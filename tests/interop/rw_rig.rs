@@ -156,7 +156,6 @@ pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease
     soon(half_of(client, half, name).acquire(how)).await.expect("acquire").expect("a half to be had")
 }
 
-/// Asserts that no other owner of ours can acquire this half.
 pub async fn refused(client: &Client, half: Kind, name: &str) {
     let got = half_of(client, half, name).try_lock().await.expect("try_lock");
     assert!(got.is_none(), "{name}: {half:?} was to be had");

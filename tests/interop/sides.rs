@@ -107,7 +107,7 @@ pub fn came_to_nothing(answer: &CallResult) -> bool {
     answer.as_ref().is_err_and(|error| SAID.iter().any(|said| error.message.contains(said)))
 }
 
-/// Returns Java's reply. A call that failed because of the failover is repeated.
+/// Java's reply. Repeats a call that failed because of the failover.
 pub async fn answered(ask: impl AsyncFn() -> CallResult) -> Reply {
     soon(async {
         loop {

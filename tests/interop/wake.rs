@@ -66,7 +66,6 @@ pub async fn waiter_is_woken_only_by_the_message(version: &str) {
     held.lock_for(NEVER).await.expect("lock_for");
     let before = rig.scripts().await;
     let mut ours = wait_for(&client, name);
-    // The waiter tries, subscribes, and tries once more.
     rig.scripts_since(before, 2).await;
     rig.listeners(&channel(name), 1).await;
     silently_free(&rig, name).await;

@@ -65,7 +65,6 @@ async fn value_is_unique_per_acquire_and_names_its_owner() {
     .await;
 }
 
-/// All forms exclude each other, and messages wake waiters of every form.
 #[tokio::test]
 async fn value_forms_exclude_each_other_and_wake_waiters() {
     plain(async |bed| {
@@ -87,7 +86,6 @@ async fn value_forms_exclude_each_other_and_wake_waiters() {
     .await;
 }
 
-/// Another client reads its own owner from the value, in every form.
 #[tokio::test]
 async fn owner_is_recognized_by_another_client_in_every_form() {
     plain(async |bed| {

@@ -39,7 +39,6 @@ pub struct User {
 }
 
 impl User {
-    /// The RedLock of this name over all servers.
     pub fn red(&self, name: &str) -> RedLock {
         self.over(Flavour::Reentrant, name)
     }

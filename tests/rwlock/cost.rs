@@ -240,7 +240,7 @@ async fn thousand_waiting_readers_are_one_contender_and_granted_together() {
         let guards = ends("all readers are in", readers).await.unwrap();
         let commands = scripts(bed).await;
         println!("in by {commands} commands");
-        // The commands are the writer's release, the first reader's acquire, and those of all other readers.
+        // The commands are the writer's release, the first reader's acquire, and the other readers' acquires.
         assert!(few(READERS - 1).contains(&(commands - 2)), "{commands}");
         assert_eq!(sent(bed).await.get("subscribe"), None);
         each_by_itself(bed, READERS).await;

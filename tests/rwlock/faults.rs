@@ -269,7 +269,6 @@ async fn command_faults_of_waiter_do_not_block_others() {
     .await;
 }
 
-/// A reader whose acquire is in doubt retries, and still yields to a waiting writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reader_in_doubt_yields_to_waiting_writer() {
     rw(async |bed| {

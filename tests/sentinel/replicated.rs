@@ -15,7 +15,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
     for (round, how) in ["killed", "stopped", "demoted"].into_iter().enumerate() {
         servers.synced().await;
         let (old, new) = (servers.primary(), (servers.primary() + 1) % 3);
-        // Only one replica has acknowledged the hold, and it may be the one that is not promoted.
+        // Only one replica has acknowledged the hold, and perhaps another replica is promoted.
         eventually("the next primary has the hold", async || servers.node(new).admin().exists("kept").await).await;
         match how {
             "killed" => servers.node(old).kill(),

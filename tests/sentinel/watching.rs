@@ -12,7 +12,6 @@ async fn client_follows_sentinels_that_come_and_go() {
     let one = client(&bed.url()).await;
     let added = bed.add_sentinel().await;
     eventually("the client listens to the sentinel", async || connections(&bed.sentinel(added)).await == 2).await;
-    // The configured sentinels are removed one by one.
     bed.remove_sentinel(0).await;
     bed.add_sentinel().await;
     bed.remove_sentinel(0).await;

@@ -3,7 +3,7 @@
 use crate::pair::Pair;
 use crate::prelude::*;
 
-/// An `extend` to a shorter lease has no effect while another client has a hold under the same owner. That hold is
+/// An `extend` to a shorter lease has no effect while another client has a hold under the same owner. The other hold is
 /// released, and a copy of the extend arrives before its last moment. The copy must not shorten the lease.
 #[test]
 fn late_copy_of_extend_does_not_shorten_lease() {

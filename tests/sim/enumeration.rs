@@ -36,7 +36,7 @@ const BREAKS: [Break; 8] = [
     Break::Partition(ms(300)),
     Break::Stall(ms(300)),
 ];
-/// How many `MISHAPS` and `BREAKS` watched scenes try without `FULL`: only the first ones.
+/// Without `FULL`, watched scenes try only this many of the first `MISHAPS` and `BREAKS`.
 const FEW: (usize, usize) = (4, 2);
 
 struct Tally {

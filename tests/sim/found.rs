@@ -194,8 +194,8 @@ fn waiter_does_not_take_hold_of_other_client_for_grant() {
     });
 }
 
-/// A reader's explicit lease is longer than the watchdog's, so rounds renew it too. Such a round must not count as a
-/// renewal of a watched hold that was acquired since.
+/// A reader's explicit lease is longer than the watchdog's, so rounds renew it too. These rounds must not count as
+/// renewals of a watched hold that was acquired since.
 #[test]
 fn renewal_of_long_lease_does_not_renew_newer_watched_hold() {
     virtually(|| async {

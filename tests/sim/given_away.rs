@@ -24,7 +24,6 @@ enum When {
     Again,
 }
 
-/// A release by owner ends the hold without a guard, whether it was acquired first or second.
 #[test]
 fn release_by_owner_ends_hold_without_guard_first() {
     let cases = pairs([When::AtOnce, When::Later, When::Again], pairs(REENTRANT, [false, true]));

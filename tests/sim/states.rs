@@ -247,7 +247,6 @@ fn reentry_on_lost_hold_counts_as_first_acquire() {
     });
 }
 
-/// The multi lock acquires all members or none, whichever member is busy.
 #[test]
 fn multi_lock_acquires_all_members_or_none() {
     virtually(async || {

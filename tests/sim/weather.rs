@@ -7,7 +7,6 @@ use crate::trial::Break;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Calm,
-    /// Messages are lost, duplicated or reordered.
     Messages,
     /// Commands and replies are lost, duplicated or delayed.
     Commands,

@@ -14,7 +14,7 @@ fn silent(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. } | Error::Connection { .. })
 }
 
-/// As with a single lock, an unknown state is not reported as busy. Commands time out within each wait, even on a slow
+/// An unknown state is not reported as busy, as with a single lock. Commands time out within each wait, even on a slow
 /// machine.
 async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
     let server = RedisServer::start();

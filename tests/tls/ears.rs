@@ -82,7 +82,7 @@ pub fn listen() {
     });
 }
 
-/// The number of lines so far: those of `tracing`, and those of `log`.
+/// The numbers of lines so far, from `tracing` and from `log`.
 pub fn heard() -> (u64, u64) {
     (LINES.0.load(Ordering::Relaxed), LINES.1.load(Ordering::Relaxed))
 }

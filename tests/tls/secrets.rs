@@ -61,7 +61,6 @@ async fn keys_and_passwords_appear_in_no_error_debug_output_or_log() {
     ears::look_through("the server's log", &server.server.log());
 }
 
-/// As a control, the search finds a secret in each of its forms.
 #[test]
 fn secret_is_detected_in_each_form() {
     let authority = Authority::new("control");

@@ -66,7 +66,6 @@ async fn reentry_and_release_respect_other_holds_of_owner() {
     done(client, &fake).await;
 }
 
-/// A copy of the acquire arrives after the hold has ended.
 #[tokio::test(start_paused = true)]
 async fn late_copy_of_acquire_is_released_however_its_hold_ended() {
     for way in ["given up", "marked", "not marked", "lost"] {

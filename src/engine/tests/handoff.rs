@@ -242,7 +242,6 @@ async fn short_wait_acquires_despite_yielding_to_others() {
         guard.unlock().await.unwrap();
         fake.delete("x");
     }
-    // A `try_lock` does not yield.
     drop(lock.try_lock().await.unwrap().expect("free"));
     no_trace(&client, &fake).await;
     done(client, &fake).await;

@@ -1,4 +1,4 @@
-//! Many locks that one command acquires: late and unexpected replies.
+//! Many locks in a single command: late and unexpected replies.
 
 use super::fake::Fate;
 use super::{client, done, ms, secs, settle};

@@ -1,4 +1,4 @@
-//! What a book (the record of one hold) stores besides its guards: last renewal, late commands, owed releases.
+//! The entries of a book (the record of one hold) besides its guards: last renewal, late commands, owed releases.
 
 use crate::engine::ledger::{Book, Cap, End};
 

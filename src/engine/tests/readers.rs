@@ -51,7 +51,6 @@ async fn release_of_one_half_wakes_waiter_of_the_other_half() {
     }
 }
 
-/// The other half is held, which is no loss of this half.
 #[tokio::test(start_paused = true)]
 async fn forced_release_is_no_loss_when_the_other_half_is_held() {
     let (client, fake) = client(|_| ());

@@ -15,7 +15,6 @@ pub(super) async fn acquire(client: &Client, owner: &Owner) -> Guard {
     client.reentrant("x").acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
 }
 
-/// The hold ids of all releases.
 fn holds(fake: &Fake) -> Vec<String> {
     fake.sent("release").iter().map(|sent| sent.text(4)).collect()
 }

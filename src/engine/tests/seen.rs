@@ -131,7 +131,7 @@ async fn displaced_fair_waiter_reports_busy_for_holder_seen_before() {
     done(client, &fake).await;
 }
 
-/// The only reply reports a lost place, at any time around the end of the wait. Such a reply does not show a holder.
+/// The only reply reports a lost place, at any time around the end of the wait, and shows no holder.
 #[tokio::test(start_paused = true)]
 async fn displaced_fair_waiter_without_a_seen_holder_fails() {
     for takes in (0..300).step_by(5).map(ms) {

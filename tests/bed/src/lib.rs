@@ -275,7 +275,6 @@ async fn run_over(place: Place, make: Make, body: impl AsyncFnOnce(&Bed)) {
     bed.end().await;
 }
 
-/// Shuts a client down once it is idle.
 pub async fn end(client: Client) {
     idle(&client).await;
     client.shutdown(PATIENCE).await.expect("shutdown of an idle client");

@@ -30,7 +30,6 @@ pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
     })
 }
 
-/// Waits for a lock, and unlocks it at once.
 pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
     tokio::spawn(async move {
         let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock: {error:?}"));

@@ -44,7 +44,6 @@ static IDLE: Mutex<Vec<Three>> = Mutex::new(Vec::new());
 static IDLE_SETS: Mutex<Vec<Set>> = Mutex::new(Vec::new());
 
 impl Place {
-    /// Three primaries without keys.
     pub async fn three() -> Self {
         let idle = IDLE.lock().pop();
         if let Some(three) = idle {

@@ -82,7 +82,6 @@ pub fn text(name: &str) -> String {
     harm::text(&files(name))
 }
 
-/// The hash of this script, as in `EVALSHA`.
 pub fn sha(name: &str) -> String {
     harm::sha(&files(name))
 }

@@ -16,7 +16,6 @@ async fn pause(dice: &mut Numbers, low: u64, high: u64) {
 pub enum Trouble {
     /// Slots are moved, some of them key by key and some at once.
     Moves,
-    /// Primaries hand over to their replicas.
     Handovers,
     /// Primaries die, and their replicas have all writes.
     Deaths,

@@ -13,8 +13,7 @@ impl Scene {
         self.note_trouble();
         let mut state = self.state.lock();
         let state = &mut *state;
-        // The guards that report held, grouped by owner, name and mode: their number, and the longest time that one of
-        // them promises.
+        // The guards that report held, grouped by owner, name and mode: their number, and the longest promised time.
         let mut sums: BTreeMap<(String, usize, bool), (u64, Duration)> = BTreeMap::new();
         let mut wrong = Vec::new();
         let now = Instant::now();

@@ -80,7 +80,6 @@ impl Settings {
     }
 }
 
-/// Draws the names of the locks.
 fn draw_names(dice: &mut Numbers, kind: Kind) -> Vec<&'static str> {
     match kind {
         Kind::Pair => vec!["x", "{x}"],
@@ -91,7 +90,6 @@ fn draw_names(dice: &mut Numbers, kind: Kind) -> Vec<&'static str> {
     }
 }
 
-/// Draws the owners that are passed to acquires.
 fn draw_owners(dice: &mut Numbers, theme: Theme, parties: &[Vec<Party>]) -> Vec<Given> {
     let clients = parties.len();
     let few = if theme.sharing == Sharing::Becoming { 1 } else { 2 };

@@ -97,8 +97,7 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
     if left().is_empty() {
         return;
     }
-    // A late copy may have left a dead waiter's place without a deadline. Such a place must not block the lock for
-    // long.
+    // A late copy may have left a dead waiter's place without a deadline. This must not block the lock for long.
     for lock in 0..scene.names.len() {
         let spot = Spot { party: 0, lock, reads: false };
         match scene.lock(spot).lock_for(rest).await {

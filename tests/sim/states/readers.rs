@@ -80,7 +80,6 @@ fn force_unlock_frees_only_its_own_half() {
     });
 }
 
-/// Readers are notified when the last waiting writer has given up, and not before.
 #[test]
 fn readers_are_notified_when_last_waiting_writer_gives_up() {
     virtually(async || {
@@ -139,7 +138,6 @@ fn dead_readers_exclude_no_writer_and_are_not_reported() {
         let reads = enter(&other.client.rw(NAME).read(), &a, 3000).await;
         let state = lock.read().state().await.unwrap();
         assert_eq!((state.holders, state.remaining), (vec![(text(&a), 1)], Some(ms(3000))));
-        // An owner that reads may not write.
         writes.unlock().await.unwrap();
         let up = lock.write().acquire(Acquire::new().owner(&a)).await;
         assert!(matches!(up, Err(Error::WouldDeadlock { .. })), "{up:?}");

@@ -1,4 +1,4 @@
-//! What a command does at the server.
+//! The effect of each command at the server.
 
 use super::{Answer, CLIENTS, Key, World, bit};
 use crate::holds::rules::{LAWFUL, Sent, Switch, What};
