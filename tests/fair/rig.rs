@@ -42,8 +42,7 @@ pub async fn queue(bed: &Bed, name: &str) -> Vec<String> {
     bed.admin.cmd(&["LRANGE", &queue_key(name), "0", "-1"]).await
 }
 
-/// Appends a waiter without a process to the queue. Its deadline is `left` ms from now, a whole number like those of
-/// Java.
+/// Appends a waiter without a process to the queue. Its deadline is `left` ms from now, a whole number as in Java.
 pub async fn plant(bed: &Bed, name: &str, owner: &str, left: f64) {
     let (secs, micros): (f64, f64) = bed.admin.cmd(&["TIME"]).await;
     let due = (secs * 1000.0 + (micros / 1000.0).floor() + left).to_string();

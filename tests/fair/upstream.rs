@@ -1,5 +1,5 @@
-//! Behaviour that Redisson's own tests of its fair lock show (`RedissonFairLockTest`). Tests that apply to every flavour are in
-//! the conformance suite, and tests of times and deadlines in `sim/timing/fair.rs`.
+//! Behaviour that Redisson's own tests of its fair lock show (`RedissonFairLockTest`). Tests that apply to every
+//! flavour are in the conformance suite, and tests of times and deadlines in `sim/timing/fair.rs`.
 
 use distlock::Error;
 

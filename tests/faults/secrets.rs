@@ -126,7 +126,7 @@ async fn password_appears_in_no_error_debug_output_or_log() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// A server without `HELLO` repeats the arguments of `HELLO` in its error, and a server without `AUTH` does so with `AUTH`.
+/// A server without `HELLO` repeats the arguments of `HELLO` in its error. A server without `AUTH` does the same.
 #[tokio::test]
 async fn password_repeated_by_server_appears_in_no_error() {
     // The password does not contain [`NEEDLE`], because fred's trace log repeats server errors (SECURITY.md).

@@ -49,8 +49,7 @@ struct Tally {
     rough: Duration,
     deepest: usize,
     turn: usize,
-    /// Step between the numbers of polls that are tried with a fault. Each fault starts at another offset than the one
-    /// before it.
+    /// Step between the numbers of polls that are tried with a fault. Successive faults start at different offsets.
     stride: usize,
 }
 

@@ -27,7 +27,7 @@ async fn crowd_waiter_without_answer_gets_timeout_not_busy() {
             async move { join_all((0..CROWD).map(|_| async { (lock.lock_for(ms(800)).await, start.elapsed()) })).await }
         });
         tokio::time::sleep(ms(100)).await;
-        // The first `MOST` attempts run at once. The same number runs in the crowd (the queue of this name's other tasks).
+        // The first `MOST` attempts run at once. The crowd (queue of the other tasks) also runs `MOST`.
         assert_eq!(fake.sent("fair/acquire").len(), 2 * MOST);
         let other = timeout(ms(50), client.reentrant("other").lock()).await.unwrap().unwrap();
         other.unlock().await.unwrap();

@@ -39,8 +39,8 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let party = dice.below(scene.clients as u64) as usize;
     trouble(scene, dice, party);
     let marked = scene.is_marked(&hold);
-    // At a RedLock's server that has no vote of this hold, the release removes another vote of the owner. That vote may
-    // be newer.
+    // At a RedLock's server that has no vote of this hold, the release removes another, perhaps newer vote of the
+    // owner.
     let votes = !marked && scene.kind.is_red();
     if votes {
         scene.begin_force(hold.spot);
