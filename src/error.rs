@@ -200,20 +200,20 @@ impl Error {
         Self::connection(message, true, None)
     }
 
-    /// True if a command's keys are on two servers, because their slot is being moved.
-    pub(crate) fn is_of_half_moved_slot(&self) -> bool {
-        matches!(self, Self::Server { message, .. } if message.starts_with("TRYAGAIN"))
-    }
-
     /// True if one command named keys of several slots of a cluster.
     pub(crate) fn crosses_slots(&self) -> bool {
         matches!(self, Self::Server { message, .. } if message.starts_with("CROSSSLOT"))
     }
 
-    /// True if the login has no right to a key that the command declared.
-    pub(crate) fn denies_a_key(&self) -> bool {
-        // Redis 6: "no permissions to access one of the keys". Later versions: "No permissions to access a key".
-        matches!(self, Self::Server { message, .. } if message.starts_with("NOPERM") && message.contains(" key"))
+    /// True if the server may have refused a command with several names because of only one of the names:
+    ///
+    /// - `CROSSSLOT`: a proxy in front of a cluster takes only names of one slot.
+    /// - `TRYAGAIN`: the slot is being moved, so its names are on two servers.
+    /// - `NOPERM`: the login has no right to one of the keys ("to access a key", before Redis 7 "one of the keys").
+    pub(crate) fn may_concern_one_name(&self) -> bool {
+        let Self::Server { message, .. } = self else { return false };
+        let denies_a_key = message.starts_with("NOPERM") && message.contains(" key");
+        denies_a_key || message.starts_with("TRYAGAIN") || self.crosses_slots()
     }
 
     /// True if the same call may succeed a little later.

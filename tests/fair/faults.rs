@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use bed::fault::brisk;
 use bed::harm::{in_every_way, runs};
 use bed::pest::Deed;
-use bed::{Bed, Counter, becomes, ends, eventually, fair, idle, ms, secs};
+use bed::{Bed, Counter, at_one, becomes, ends, eventually, fair, idle, ms, secs};
 
 use crate::rig::{deadlines_key, patient, patient_client, queue, queued, waiter};
 
@@ -274,5 +274,37 @@ async fn queue_key_of_wrong_type_is_an_error_for_waiters_only() {
             }
         }
     })
+    .await;
+}
+
+/// One command refreshes many places. The server refuses the whole command if the login has lost the right to one key.
+#[tokio::test]
+async fn denied_key_does_not_stop_refresh_of_other_places() {
+    at_one(
+        |client, name| client.lock(Flavour::Fair, name),
+        async |bed| {
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "+@all", "&*", "~*"]).await;
+            let holder = bed.client().await;
+            let held = [holder.fair("a").lock().await.unwrap(), holder.fair("b").lock().await.unwrap()];
+            // Waiters make no attempt of their own, so only a refresh moves their deadlines.
+            let login = bed.builder().username("locks").password("SECRET").preflight(false).poll_cap(secs(3_600));
+            let client = bed.connect(login).await;
+            let waiters = ["a", "b"].map(|name| waiter(&client, name));
+            queued(bed, "a", 1).await;
+            queued(bed, "b", 1).await;
+            let owner = queue(bed, "a").await.remove(0);
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "resetkeys", "~a", "~*{a}*"]).await;
+            let deadline = async || bed.admin.cmd::<f64>(&["ZSCORE", &deadlines_key("a"), &owner]).await;
+            let before = deadline().await;
+            eventually("the place at a is refreshed", async || deadline().await > before).await;
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "~*"]).await;
+            for guard in held {
+                guard.unlock().await.unwrap();
+            }
+            for waiter in waiters {
+                ends("a waiter", waiter).await.unwrap().unlock().await.unwrap();
+            }
+        },
+    )
     .await;
 }

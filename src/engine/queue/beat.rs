@@ -162,16 +162,45 @@ fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
     batches
 }
 
-/// Sends one command. Returns the time in which no deadline ends in the command's queues; zero if unknown.
+/// Refreshes the places of a batch. Returns the time in which no deadline ends in its queues; zero if unknown.
 async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
+    let error = match send(engine, &batch).await {
+        Ok(quiet) => return quiet,
+        Err(error) => error,
+    };
+    if batch.len() > 1 && error.may_concern_one_name() {
+        // The other locks keep their places.
+        let each = batch.into_iter().map(async |lock| {
+            let alone = vec![lock];
+            send(engine, &alone).await.unwrap_or_else(|error| not_refreshed(engine, &alone, &error))
+        });
+        return futures::future::join_all(each).await.into_iter().min().unwrap_or_default();
+    }
+    not_refreshed(engine, &batch, &error)
+}
+
+/// A refresh has failed. Returns the time for [`refresh`].
+fn not_refreshed(engine: &Engine, batch: &Batch, error: &Error) -> Duration {
+    tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
+    for entry in batch.iter().flat_map(|(_, entries)| entries) {
+        // After `poll_cap` without a confirmation, the waiter makes its own attempt, whose error it can report.
+        if engine.now().since(entry.confirmed()) > engine.options.poll_cap {
+            engine.registry.wake(&entry.inbox);
+        }
+    }
+    Duration::ZERO
+}
+
+/// Sends one command, and records the reply.
+async fn send(engine: &Arc<Engine>, batch: &Batch) -> Result<Duration, Error> {
     let queues = |(protocol, _): &(Arc<dyn Protocol>, Vec<_>)| protocol.queue().map(|queue| queue.keys.clone());
     let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else {
-        return Duration::ZERO;
+        return Ok(Duration::ZERO);
     };
     let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
     let keys = words.len();
     words.extend(queue.args(engine.topology.publish()));
-    for (protocol, entries) in &batch {
+    for (protocol, entries) in batch {
         words.extend(protocol.queue().map(|queue| Arg::Text(queue.channels.clone())));
         words.push(Arg::Int(i64::try_from(entries.len()).unwrap_or(i64::MAX)));
         words.push(Arg::Int(entries.iter().any(|one| !one.target.has_its_own_owner()).into()));
@@ -181,18 +210,8 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
         words.extend(entries.iter().map(|one| Arg::Text(one.target.nonce.clone())));
     }
     let sent = engine.now();
-    let reply = engine.run(first.name(), Call { script: queue.refresh, keys, words }).await;
-    let outcome = reply.and_then(|reply| answered(engine, &batch, queue, sent, &reply));
-    outcome.unwrap_or_else(|error| {
-        tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
-        for entry in batch.iter().flat_map(|(_, entries)| entries) {
-            // After `poll_cap` without a confirmation, the waiter makes its own attempt, whose error it can report.
-            if engine.now().since(entry.confirmed()) > engine.options.poll_cap {
-                engine.registry.wake(&entry.inbox);
-            }
-        }
-        Duration::ZERO
-    })
+    let reply = engine.run(first.name(), Call { script: queue.refresh, keys, words }).await?;
+    answered(engine, batch, queue, sent, &reply)
 }
 
 /// Notifies a waiter that the lock was passed on to it with this first lease. `sent`: when the refresh that reported

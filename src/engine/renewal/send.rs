@@ -140,9 +140,7 @@ async fn send(engine: &Arc<Engine>, Batch { holds, over_slots }: &Batch, asked: 
         }
         Err(fault) => Error::of_fault(&fault, &name.as_written),
     };
-    // A proxy in front of a cluster refuses names of several slots in one command. While a slot is being moved, its
-    // names are on two servers. The login may lack the right to only one of the names.
-    if holds.len() > 1 && (error.crosses_slots() || error.is_of_half_moved_slot() || error.denies_a_key()) {
+    if holds.len() > 1 && error.may_concern_one_name() {
         return Answer::OnlyAlone;
     }
     tracing::debug!(locks = holds.len(), %error, "a renewal failed");
