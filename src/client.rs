@@ -84,9 +84,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// - [`Error::Config`]: the URL or an option cannot work, or no tokio runtime is running. Also if a
-    ///   `redis-cluster://` URL names a server without a cluster, or a `redis-sentinel://` URL names a server that is
-    ///   no sentinel, or an unknown primary.
+    /// - [`Error::Config`]: the URL or an option cannot work, no tokio runtime is running, or the server is not of the
+    ///   kind that the URL names: a cluster node, or a sentinel that knows the primary.
     /// - [`Error::Connection`], [`Error::Timeout`]: no server of the URL can be reached, or none is a primary.
     /// - [`Error::Server`]: the server refuses the login, or the command that lists the other servers.
     /// - [`Error::Unsupported`]: replicas must acknowledge, but the server does not support `WAIT`.

@@ -1,29 +1,23 @@
--- Functions shared by the scripts of the fair lock. The build puts this file in front of each of them. More terms:
--- `common/holds.lua`.
+-- Functions of the fair lock's scripts, in front of each of them. More terms: `common/holds.lua`.
 --
 -- Terms. Ours = of this crate; Java = Redisson. A waiter's place is its entry in the queue (key 2, a list of owners,
 -- the head first) and its deadline (key 3, a sorted set, in ms of the server's time). A waiter loses its place when the
 -- deadline passes. If the lock is free, a script serves the head: a head of ours becomes the owner, so the lock is
--- passed on; a head of Java is only notified. The first lease is that of a lock that was passed on, until its owner
--- sets its own lease.
+-- passed on. A head of Java is only notified. A lock that was passed on has the first lease until its owner sets another.
 --
 -- In all functions: keys = {1 the lock's hash, 2 its queue, 3 its deadlines, 4 its registrations}; at = the server's
--- time in ms. Settings, which most scripts get in ARGV in this order:
--- - wait: for how many ms a place of ours lasts without a refresh.
--- - first lease: upper limit in ms.
--- - publish command: PUBLISH or SPUBLISH.
--- - LONG: Redisson's fairLockWaitTimeout in ms.
--- - LEASE: the watchdog's lease in ms, for which a new holder may keep the lock.
--- - GRACE: time in ms within which a head that was served must acquire or confirm (see `serve`).
+-- time in ms. Settings, in the order of most scripts' ARGV, times in ms:
+-- - wait: how long a place of ours lasts without a refresh. first lease: the limit of a first lease.
+-- - publish command: PUBLISH or SPUBLISH. LONG: Redisson's fairLockWaitTimeout.
+-- - LEASE: the watchdog's lease, for which a new holder may keep the lock.
+-- - GRACE: how soon a head that was served must acquire or confirm (see `serve`).
 -- - CHANNELS: prefix of the waiters' channels.
 --
 -- Registrations. Each waiter of ours is registered in a hash (key 4), with a nonce that no other client knows. Each
--- lock has its own hash, because names such as `x` and `{x}` share a queue but not their waiters. Forms of a
--- registration:
+-- lock has its own hash, because names such as `x` and `{x}` share a queue but not their waiters. Forms:
 -- - `nonce`: the owner's only hold. A message with the nonce proves that a script has passed the lock on.
 -- - `nonce=id`: the owner was used before, and only by our client. The waiter's hold is listed under this id.
--- - `!id`: others may act as this owner. A message without a nonce proves nothing, so the waiter queries the server
---   when a message arrives.
+-- - `!id`: others may act as this owner. A message proves nothing, so the waiter then queries the server.
 --
 -- Deadlines. Java sets a waiter's deadline once: the deadline of the waiter ahead, plus the new waiter's own wait. A
 -- waiter of Java that leaves subtracts its own wait from every deadline behind it. So a deadline of ours is the sum of
@@ -32,16 +26,12 @@
 -- the deadline's fraction (below) shows that the client has stopped.
 --
 -- Bound. No deadline is later than one lease plus the waits of Java's waiters up to that position, as with Redisson
--- alone. So a dead waiter of Java blocks the queue for no longer than with Redisson alone. For this:
--- 1. Room is the sum of the waits of Java's waiters ahead, plus at most one lease for what they may subtract besides.
--- 2. Once a head of Java was notified, its wait and the wait of the Java waiter behind it are unknown. Each counts as
---    LONG at most.
--- 3. When a waiter of ours leaves, the deadlines of the Java waiters behind it become earlier.
+-- alone. So a dead waiter of Java blocks the queue for no longer than with Redisson alone. `needed` limits the room for
+-- this, `count_java` limits waits that are unknown, and `nearer` makes deadlines earlier when a waiter leaves.
 --
 -- Fractions. The fraction of our deadline says when the deadline was set: in 16ths of a second, mod 4096, as 4096ths of
 -- a ms. Java subtracts whole milliseconds, so the fraction stays. The fraction shows whether a waiter is alive, however
--- much room the waiter has. A deadline of 2^42 or more (in the year 2109) is too large for a fraction: such a waiter
--- counts as alive until its deadline.
+-- much room the waiter has. From 2^42 on (in 2109) a deadline has no fraction: its waiter counts as alive until then.
 
 local queue
 
@@ -113,9 +103,7 @@ end
 local function make_queue()
   -- Least time in ms before a silent waiter counts as dead. Every client refreshes its waiters within 2.2 s.
   local SILENT = 4000
-  queue = {
-    -- `load_queue` sets LONG, LEASE, GRACE and CHANNELS.
-  }
+  queue = {}
 
   -- The server's time in ms, for scripts that may have no `holds`.
   function queue.time()
@@ -163,9 +151,8 @@ local function make_queue()
     return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
   end
 
-  -- An empty count of Java's waiters ahead of a position. `java`: true if there are any. `sum`: the sum of the known
-  -- waits. `low`, `high`: bounds for the sum of the unknown waits. `beyond`: what these waiters may subtract in
-  -- addition to their waits.
+  -- An empty count of Java's waiters ahead of a position. `java`: true if there are any. `sum`: of the known waits.
+  -- `low`, `high`: bounds for the sum of the unknown waits. `beyond`: what they may subtract besides their waits.
   function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
   end
@@ -210,8 +197,7 @@ local function make_queue()
     if not ahead.java then return 0 end
     local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
     local beyond = math.min(ahead.beyond, queue.LEASE - wait)
-    -- At least 2 s: this room shows `acquire` that a waiter of Java is ahead, even just before the next refresh. (While
-    -- Java waits, a refresh comes every second.)
+    -- At least 2 s: the room shows `acquire` that a waiter of Java is ahead. A refresh comes every second meanwhile.
     return math.max(ahead.sum + math.max(unknown, beyond), SILENT / 2)
   end
 
@@ -236,8 +222,7 @@ local function make_queue()
   end
 
   -- Called when the waiter ahead of position `from` (0 = the head) leaves. Makes the deadlines of Java's waiters from
-  -- there on `by` ms earlier, up to the first waiter of ours. All of them move by the same time, so they keep their
-  -- distances. Limits for the first new deadline:
+  -- there on, up to the first waiter of ours, earlier by the same `by` ms. Limits for the first new deadline:
   -- - `least`: the earliest value. An earlier deadline is moved to `least`.
   -- - `gone`: the deadline of a head that leaves. The latest value is `least` plus the first waiter's distance to
   --   `gone`.
@@ -323,8 +308,7 @@ local function make_queue()
     if not nonce then
       local sent = queue.notify(publish, owner, '0')
       if type(sent) == 'table' and sent.err then return sent end
-      -- The head of this lock may be behind waiters for another lock with this queue. Then its deadline stays, because
-      -- the refresh of the other lock needs the distance of this deadline to the one ahead.
+      -- Behind waiters for another lock, the deadline stays: their refresh needs its distance to the deadline ahead.
       local is_first = redis.call('lindex', keys[2], 0) == owner
       if is_first and due > at + queue.GRACE then redis.call('zadd', keys[3], at + queue.GRACE, owner) end
       return 2
@@ -358,8 +342,8 @@ local function make_queue()
   end
 end
 
--- Creates `queue` if needed, and sets the settings. Each step calls this before it uses `queue`, because steps of one
--- command may have different settings. Acquires and releases without waiters skip it to save the cost.
+-- Creates `queue` if needed, and sets the settings, which may differ between the steps of one command. Acquires and
+-- releases without waiters do not call this, to save its cost.
 local function load_queue(long, lease, grace, channels)
   if not queue then make_queue() end
   queue.LONG, queue.LEASE, queue.GRACE, queue.CHANNELS = tonumber(long), tonumber(lease), tonumber(grace), channels

@@ -73,7 +73,7 @@ local function load_readers()
   -- O(fields). The search starts with the newest reader. A cover of at least `enough` ms ends the search. Callers
   -- usually pass what the hash has left, because a cover of ours never outlives the hash. If there is a reader of Java,
   -- all readers are checked, because Java's watchdog may have shortened the hash. `own`: a reader whose release is
-  -- planned but not written yet. `own.left` holds will remain. `own.anew` is the new lease of the last of their covers,
+  -- planned but not written yet. `own.left` holds will remain. `own.longer` is the new lease of the last of their covers,
   -- or false.
   local function longest(hash, tag, enough, own)
     local best, dead, flat = 0, {}, redis.call('hgetall', hash)
@@ -92,8 +92,8 @@ local function load_readers()
         local count, now = tonumber(flat[i + 1]) or 0, 0
         if own and field == own.owner then
           count = own.left
-          if own.anew then
-            now, count = own.anew, count - 1
+          if own.longer then
+            now, count = own.longer, count - 1
           end
         end
         if now < enough then now = math.max(now, covered(tag, field, count, enough)) end
@@ -169,7 +169,7 @@ local function load_readers()
     local enough = now < 0 and math.huge or math.max(now, 1)
     if fields <= FEW then return (longest(hash, tag, enough, own)) end
     local need, mine = math.max(enough - SLACK, 1), 0
-    if own.left > 0 then mine = own.anew or covered(tag, own.owner, own.left, need) end
+    if own.left > 0 then mine = own.longer or covered(tag, own.owner, own.left, need) end
     local best, java, dead = mine, false, nil
     if mine < need then
       best, java = ask_one(hash, tag, need, own)

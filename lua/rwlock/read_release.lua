@@ -65,7 +65,7 @@ end
 local later = deferred and mode == 'read' and left == 0
 if not later then load_readers() end
 -- All covers that this script needs are read from here on, before the first write (reason: `covers.lua`).
-local lease, anew = 0, false
+local lease, longer = 0, false
 if left > 0 then
   -- Covers are removed from the last one down, but holds end in any order. So if the owner may have holds that the
   -- caller does not know, the last remaining cover gets at least the longest lease of the owner's covers.
@@ -75,7 +75,7 @@ if left > 0 then
   end
   lease = math.max(least > 0 and tonumber(ARGV[3]) or 0, keep)
   least = math.max(least, keep)
-  anew = least > 0 and covered(tag, owner, left, least) < least
+  longer = least > 0 and covered(tag, owner, left, least) < least
 end
 -- If other clients use this owner, some covers to be removed are not in KEYS. They are read here, so that a server that
 -- lacks them stops the script before the first write.
@@ -83,8 +83,8 @@ for n = math.max(left, #KEYS - 1) + 1, math.min(count, left + MOST) do redis.cal
 local now, live, dead
 if mode == 'read' and not later then
   now = redis.call('pttl', hash)
-  if anew then now = math.max(now, lease) end
-  live, dead = lease_needed(hash, tag, fields, now, {owner = owner, count = count, left = left, anew = anew and lease})
+  if longer then now = math.max(now, lease) end
+  live, dead = lease_needed(hash, tag, fields, now, {owner = owner, count = count, left = left, longer = longer and lease})
 end
 -- Redis does not roll a script back. If the first write is refused, nothing has changed. If a DEL is refused, the first
 -- write is undone.
@@ -101,7 +101,7 @@ for n = left + 1, math.min(count, left + MOST) do
     return no
   end
 end
-if anew then
+if longer then
   redis.call('set', cover(tag, owner, left), '1', 'px', lease)
   if redis.call('pttl', hash) < lease then redis.call('pexpire', hash, lease) end
 end

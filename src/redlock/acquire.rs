@@ -41,15 +41,18 @@ enum Wait {
 }
 
 /// State of an acquire between its votes.
-struct Attempts {
+struct Voting {
     request: Request,
     /// Number of servers that may fail while the rest is a majority.
     most_away: usize,
     late: LateVotes,
     looks: Looks,
+    /// Time for retries while too many servers fail.
     most: Duration,
     patience: Patience,
+    /// Number of split votes.
     splits: u32,
+    /// Number of waits in a row that every busy server refused.
     refusals: u32,
 }
 
@@ -68,7 +71,7 @@ impl RedLock {
         let deadline = deadline(&self.nodes, &asked);
         let owner = asked.owner.clone().or_else(Owner::current);
         let most = patience(&self.nodes);
-        let mut attempts = Attempts {
+        let mut voting = Voting {
             request: Request { owner, asked, deadline: deadline.clone() },
             most_away: self.nodes.len() - self.quorum(),
             late: LateVotes::default(),
@@ -79,43 +82,43 @@ impl RedLock {
             refusals: 0,
         };
         let mut first = None;
-        let mut owner = self.next_owner(&attempts.request);
+        let mut owner = self.next_owner(&voting.request);
         // False if a release of the last vote's grants has failed or is late. The server may then still have this
         // acquire's grant, and look busy to the next vote, which has a fresh owner.
         let mut is_clean = true;
         loop {
-            let mut votes = self.vote(&attempts.request, &owner, first.take(), &mut attempts.late).await?;
+            let mut votes = self.vote(&voting.request, &owner, first.take(), &mut voting.late).await?;
             if votes.held() >= self.quorum() {
-                return Ok(Some(self.held(owner, votes, attempts.late)));
+                return Ok(Some(self.held(owner, votes, voting.late)));
             }
-            if votes.cut_off && attempts.looks.known_busy {
+            if votes.cut_off && voting.looks.known_busy {
                 return self.ran_out(&deadline, None).await;
             }
-            let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(attempts.most_away));
+            let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(voting.most_away));
             let granted_by = granted.len();
             if deadline.is_once() || deadline.is_over() {
                 // Dropping `granted` releases its grants in the background.
-                let is_busy = !away && is_clean && votes.are_busy(attempts.most_away);
+                let is_busy = !away && is_clean && votes.are_busy(voting.most_away);
                 return if is_busy { Ok(None) } else { Err(self.no_quorum(granted_by, votes.why)) };
             }
             let was_clean =
-                std::mem::replace(&mut is_clean, self.release_grants(granted, &mut attempts.late, &deadline).await);
-            owner = self.next_owner(&attempts.request);
+                std::mem::replace(&mut is_clean, self.release_grants(granted, &mut voting.late, &deadline).await);
+            owner = self.next_owner(&voting.request);
             if !away {
                 // A failed server may be free, so it does not count as busy.
-                attempts.looks.known_busy = was_clean && votes.are_busy(attempts.most_away);
-                match self.wait_for_turn(&mut attempts, &mut votes, &mut owner).await? {
+                voting.looks.known_busy = was_clean && votes.are_busy(voting.most_away);
+                match self.wait_for_turn(&mut voting, &mut votes, &mut owner).await? {
                     Turn::Next(grant) => first = grant,
                     Turn::RanOut => {
-                        let unknown = (!attempts.looks.known_busy).then_some((granted_by, votes.why));
+                        let unknown = (!voting.looks.known_busy).then_some((granted_by, votes.why));
                         return self.ran_out(&deadline, unknown).await;
                     }
                 }
             }
-            if votes.are_away(attempts.most_away) {
-                self.pause_for_servers(&mut attempts, granted_by, votes.why).await?;
+            if votes.are_away(voting.most_away) {
+                self.pause_for_servers(&mut voting, granted_by, votes.why).await?;
             } else {
-                attempts.patience.answered();
+                voting.patience.answered();
             }
         }
     }
@@ -127,8 +130,8 @@ impl RedLock {
 
     /// Called after a failed vote that enough servers answered. Backs off if the vote was split, then waits at one busy
     /// server. If the wait ended without a grant, replaces `owner`, unless the user gave it.
-    async fn wait_for_turn(&self, attempts: &mut Attempts, votes: &mut Votes, owner: &mut Owner) -> Result<Turn> {
-        let Attempts { request, most_away, late, looks, most, patience, splits, refusals } = attempts;
+    async fn wait_for_turn(&self, voting: &mut Voting, votes: &mut Votes, owner: &mut Owner) -> Result<Turn> {
+        let Voting { request, most_away, late, looks, most, patience, splits, refusals } = voting;
         let deadline = &request.deadline;
         if votes.busy.len() <= *most_away {
             // The servers that are not busy could form a majority, but this vote did not get one. So other callers are
@@ -168,8 +171,8 @@ impl RedLock {
 
     /// Pauses because too many servers failed. Returns the error if it cannot be retried, or if the time for retries or
     /// the caller's wait is used up.
-    async fn pause_for_servers(&self, attempts: &mut Attempts, granted: usize, why: Option<Error>) -> Result<()> {
-        let Attempts { request, late, looks, patience, .. } = attempts;
+    async fn pause_for_servers(&self, voting: &mut Voting, granted: usize, why: Option<Error>) -> Result<()> {
+        let Voting { request, late, looks, patience, .. } = voting;
         let deadline = &request.deadline;
         let reply_was_late = why.as_ref().is_some_and(Error::is_too_late);
         let error = self.no_quorum(granted, why);

@@ -11,13 +11,15 @@ const ROUND_WITHIN: f64 = 2e6;
 /// Limit of our own memory per held lock, in bytes.
 const BYTES: f64 = 1024.0;
 
-/// The fair lock. In this order: minimum ratio to Redisson's rate; maximum ratio to Redisson's median wait; maximum
-/// number of scripts for an acquire and its release; maximum deviation from an even share; minimum share of the
-/// reentrant lock's rate, without contention.
+/// Fair lock: minimum ratio to Redisson's rate.
 const FAIR_RATE: f64 = 1.8;
+/// Fair lock: maximum ratio to Redisson's median wait.
 const FAIR_WAIT: f64 = 0.5;
+/// Fair lock: maximum number of scripts for an acquire and its release.
 const FAIR_SCRIPTS: f64 = 2.2;
+/// Fair lock: maximum deviation from an even share.
 const FAIR_SHARE: f64 = 0.1;
+/// Fair lock without contention: minimum share of the reentrant lock's rate.
 const FAIR_ALONE: f64 = 0.85;
 
 /// Each half of the read-write lock without contention: minimum share of the reentrant lock's rate.
@@ -194,7 +196,7 @@ impl Judge<'_> {
         self.add(true, ahead >= STRIPED, format!("{ahead:.2} of one lock's rate (>= {STRIPED})"));
     }
 
-    /// Judges the times of a RedLock beside those of a lock on one server.
+    /// Compares a RedLock with a lock on one server.
     fn judge_red_beside_one(&mut self) {
         let (row, ours) = (self.row, self.ours);
         // On one machine, all servers and their client share the cores.

@@ -159,7 +159,7 @@ async fn contend<A: Awaited>(
         let listening = waiter.is_listening();
         let mut pause = match awaited.pause_before_asking(waiter, woken, was_listening && listening) {
             Some(pause) => pause,
-            None => match attempt(deadline, waiter, awaited, (woken, listening), (engine, &mut pace)).await? {
+            None => match attempt(engine, deadline, waiter, awaited, woken, listening, &mut pace).await? {
                 Asked::Done(output) => return Ok(Waited::Done(output)),
                 Asked::Displaced => return Ok(Waited::Displaced),
                 Asked::Busy(pause) => pause,
@@ -193,11 +193,13 @@ async fn contend<A: Awaited>(
 
 /// Makes one attempt, after a short pause if Java clients compete.
 async fn attempt<A: Awaited>(
+    engine: &Engine,
     deadline: &Deadline,
     waiter: &mut Waiter,
     awaited: &mut A,
-    (woken, listening): (bool, bool),
-    (engine, pace): (&Engine, &mut Pace),
+    woken: bool,
+    listening: bool,
+    pace: &mut Pace,
 ) -> Result<Asked<A::Output>> {
     if let Some(window) = waiter.window(woken) {
         waiter.park(deadline.at_most(engine.jitter(window)), Until::Handed).await;

@@ -42,25 +42,20 @@ impl Cluster {
         let (slot, until) = (name.slot(), Instant::now() + self.settings.command_timeout);
         let (mut redirects, mut pause) = (0, SHORTEST_PAUSE);
         loop {
-            let at = self.open_member(slot, until).await?;
-            let fault = match &at {
-                None => unowned(slot),
+            let failed = match self.open_member(slot, until).await? {
+                None => Failed::of(unowned(slot), None),
                 Some((member, placement)) => {
                     let outcome = member.run(world, call(member.clock())).await;
                     member.note(&outcome);
                     match outcome {
-                        Ok(reply) => {
-                            let clock = MemberClock(Arc::clone(member));
-                            return Ok(Answered { reply, placement: *placement, clock });
-                        }
-                        Err(fault) => fault,
+                        Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
+                        Err(fault) => Failed::of(fault, Some((member, placement))),
                     }
                 }
             };
             if self.closed.load(Ordering::Relaxed) {
-                return Err(fault);
+                return Err(failed.fault);
             }
-            let failed = Failed::of(fault, at);
             let is_query = || call(self.nobody.clock()).script.reads_only && Instant::now() < until;
             match self.next(slot, &failed, is_query, redirects < MOST_REDIRECTS) {
                 Next::Fail(fault) => return Err(fault),

@@ -93,7 +93,7 @@ async fn ended_subscription_follows_redirect() {
 
 #[tokio::test]
 async fn subscription_ended_in_flight_stays_only_if_subscribed_again() {
-    for begins_anew in [false, true] {
+    for restarts in [false, true] {
         let (rig, name) = (Rig::start().await, name());
         let _looks = rig.listen();
         rig.topology.subscribe(&name).await.unwrap();
@@ -104,7 +104,7 @@ async fn subscription_ended_in_flight_stays_only_if_subscribed_again() {
         until(|| rig.cluster.is_under_way(&name)).await;
         rig.topology.unsubscribe(&name).await;
         let begun = async {
-            if begins_anew {
+            if restarts {
                 rig.topology.subscribe(&name).await.unwrap();
             }
         };
@@ -112,7 +112,7 @@ async fn subscription_ended_in_flight_stays_only_if_subscribed_again() {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        until(|| rig.is_subscribed(0, &name) == begins_anew).await;
+        until(|| rig.is_subscribed(0, &name) == restarts).await;
         rig.topology.unsubscribe(&name).await;
         until(|| !rig.is_subscribed(0, &name)).await;
     }
