@@ -92,8 +92,7 @@ impl Extension {
 
     /// Sends the command. From then on, the guard counts on the shorter of its old and new leases.
     async fn ask_once(&self, number: u64) -> Result<Asked> {
-        let Self { engine, hold, level, lease } = self;
-        let (level, lease) = (*level, *lease);
+        let &Self { ref engine, ref hold, level, lease } = self;
         let (others, all, kept, numbers) = {
             let book = hold.book();
             let numbers: Vec<u64> = [number].into_iter().chain(book.holds().filter(|other| *other != number)).collect();

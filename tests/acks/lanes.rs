@@ -94,7 +94,7 @@ async fn script_that_is_sent_again_has_its_own_wait() {
 }
 
 /// The wait runs out while the call is queued for a lane. No holder was seen, so the error says that acknowledgements
-/// are missing.
+/// are missing. If the server is silent, the call times out.
 #[tokio::test]
 async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missing() {
     let servers = servers(1).await;
@@ -112,6 +112,11 @@ async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missin
         assert!(matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{flavour}: {outcome:?}");
     });
     futures::future::join_all(late).await;
+    // The server falls silent, so no holder was seen.
+    servers.node(0).stop();
+    let outcome = strict.reentrant("late").lock_for(secs(1)).await;
+    assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+    servers.node(0).cont();
     servers.node(1).cont();
     for lane in waiting {
         bed::ends("a lane", lane).await.unwrap();
@@ -134,23 +139,6 @@ async fn many_calls_at_once_use_all_lanes() {
     servers.node(1).cont();
     for one in crowd {
         bed::ends("one of the calls", one).await.unwrap();
-    }
-    end(strict).await;
-}
-
-/// The server falls silent while a call is queued for a lane. The call times out, because no holder was seen.
-#[tokio::test]
-async fn wait_in_the_queue_of_a_lane_times_out_when_the_server_is_silent() {
-    let servers = servers(1).await;
-    let strict = patient(&servers, Acks::AtLeast(1)).await;
-    let waiting = all_lanes_taken(&servers, &strict).await;
-    servers.node(0).stop();
-    let outcome = strict.reentrant("late").lock_for(secs(1)).await;
-    assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
-    servers.node(0).cont();
-    servers.node(1).cont();
-    for lane in waiting {
-        bed::ends("a lane", lane).await.unwrap();
     }
     end(strict).await;
 }

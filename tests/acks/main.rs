@@ -11,9 +11,9 @@ mod moved;
 mod replicas;
 
 use bed::fault::refused_by;
-use bed::{FLAVOURS, ms, secs};
+use bed::{FLAVOURS, end, ms, secs};
 use distlock::{Acks, Acquire, Builder, Client, DistLock, Error, Flavour, Guard};
-use distlock_support::{Replicas, ReplicasOptions};
+use distlock_support::{Admin, Replicas, ReplicasOptions};
 
 async fn servers(replicas: usize) -> Replicas {
     let servers = Replicas::start(ReplicasOptions::default().replicas(replicas)).await;
@@ -21,17 +21,21 @@ async fn servers(replicas: usize) -> Replicas {
     servers
 }
 
-/// Waits until all running replicas acknowledge writes. A replica does so about a second after it has connected.
+/// Waits until all running replicas acknowledge writes.
 async fn in_step(servers: &Replicas) {
     servers.synced().await;
     let replicas = servers.nodes().iter().skip(1).filter(|node| node.is_running()).count();
-    let admin = servers.node(0).admin();
+    acknowledge(servers.node(0).admin(), replicas, "in-step").await;
+}
+
+/// Waits until so many replicas acknowledge writes of this key. A replica does so about a second after it has connected.
+async fn acknowledge(admin: &Admin, replicas: usize, key: &str) {
     let acknowledge = async || {
-        admin.cmd::<()>(&["SET", "in-step", "1", "PX", "1"]).await;
+        admin.cmd::<()>(&["SET", key, "1", "PX", "1"]).await;
         admin.cmd::<usize>(&["WAIT", &replicas.to_string(), "5000"]).await >= replicas
     };
     bed::eventually("replicas acknowledge", acknowledge).await;
-    bed::eventually("the probe key is gone", async || !admin.exists("in-step").await).await;
+    bed::eventually("the probe key is gone", async || !admin.exists(key).await).await;
 }
 
 /// A client of the primary alone that gives up soon, for calls that must be refused. For calls that must succeed, tests
@@ -73,10 +77,6 @@ async fn had<L: DistLock + ?Sized>(lock: &L) -> Guard {
     had_as(lock, Acquire::new).await
 }
 
-async fn end(client: Client) {
-    bed::end(client).await;
-}
-
 /// Waits until no key is left on the primary except counters of fenced locks.
 async fn nothing_left(servers: &Replicas) {
     let left = async || {
@@ -87,10 +87,10 @@ async fn nothing_left(servers: &Replicas) {
     bed::eventually("no key is left at the primary", left).await;
 }
 
-async fn connected(servers: &Replicas, count: usize) {
+async fn connected(primary: &Admin, count: usize) {
     let line = format!("connected_slaves:{count}");
     let knows = async || {
-        let info: String = servers.node(0).admin().cmd(&["INFO", "replication"]).await;
+        let info: String = primary.cmd(&["INFO", "replication"]).await;
         info.lines().any(|said| said == line)
     };
     bed::eventually("the primary knows its replicas", knows).await;

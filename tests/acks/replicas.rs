@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn acquire_that_a_frozen_replica_does_not_acknowledge_is_refused_and_undone() {
+async fn acquire_that_a_frozen_or_missing_replica_does_not_acknowledge_is_refused_and_undone() {
     let servers = servers(1).await;
     let strict = client(&servers, Acks::AtLeast(1)).await;
     for flavour in FLAVOURS {
@@ -18,24 +18,35 @@ async fn acquire_that_a_frozen_replica_does_not_acknowledge_is_refused_and_undon
     for flavour in FLAVOURS {
         refused(&servers, &strict, flavour, (0, 1)).await;
     }
-    servers.node(1).cont();
+    waits_until_the_replica_resumes(&servers).await;
     in_step(&servers).await;
     for flavour in FLAVOURS {
         granted(&strict, flavour).await;
     }
     end(strict).await;
+    servers.node(1).kill();
+    connected(servers.node(0).admin(), 0).await;
+    for acks in [Acks::AtLeast(1), Acks::All] {
+        let strict = client(&servers, acks).await;
+        for flavour in FLAVOURS {
+            refused(&servers, &strict, flavour, (0, 1)).await;
+        }
+        end(strict).await;
+    }
+    let off = client(&servers, Acks::Off).await;
+    for flavour in FLAVOURS {
+        granted(&off, flavour).await;
+    }
+    end(off).await;
 }
 
-/// The wait continues while the replica is frozen, and succeeds after the replica resumes.
-#[tokio::test]
-async fn unacknowledged_acquire_is_retried_within_the_wait() {
-    let servers = servers(1).await;
-    let strict = builder(&servers, Acks::AtLeast(1)).retry_attempts(100).connect().await.unwrap();
-    let other = client(&servers, Acks::Off).await;
-    servers.node(1).stop();
+/// A waiting acquire is retried while the replica is frozen. Failed attempts are undone, so another client can acquire
+/// between them. The acquire succeeds after the replica resumes.
+async fn waits_until_the_replica_resumes(servers: &Replicas) {
+    let strict = builder(servers, Acks::AtLeast(1)).retry_attempts(100).connect().await.unwrap();
+    let other = client(servers, Acks::Off).await;
     let lock = strict.reentrant("again");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    // Failed attempts are undone in between, so that other clients can acquire. The loop checks this twice.
     for _ in 0..2 {
         let taken = async || servers.node(0).admin().exists("again").await;
         bed::eventually("an attempt is on the primary", taken).await;
@@ -52,25 +63,6 @@ async fn unacknowledged_acquire_is_retried_within_the_wait() {
     guard.unlock().await.unwrap();
     end(strict).await;
     end(other).await;
-}
-
-#[tokio::test]
-async fn missing_replica_is_refused_in_the_strict_modes_only() {
-    let servers = servers(1).await;
-    servers.node(1).kill();
-    connected(&servers, 0).await;
-    for acks in [Acks::AtLeast(1), Acks::All] {
-        let strict = client(&servers, acks).await;
-        for flavour in FLAVOURS {
-            refused(&servers, &strict, flavour, (0, 1)).await;
-        }
-        end(strict).await;
-    }
-    let off = client(&servers, Acks::Off).await;
-    for flavour in FLAVOURS {
-        granted(&off, flavour).await;
-    }
-    end(off).await;
 }
 
 /// The replica is connected, but has no data yet.
@@ -112,7 +104,7 @@ async fn two_of_three_replicas_are_enough_for_two_and_not_for_all() {
     }
     // `All` counts lost replicas, because one of them may be promoted.
     servers.node(3).kill();
-    connected(&servers, 2).await;
+    connected(servers.node(0).admin(), 2).await;
     for flavour in FLAVOURS {
         granted(&two, flavour).await;
         refused(&servers, &all, flavour, (2, 3)).await;
@@ -187,7 +179,7 @@ async fn replica_that_is_silent_for_seconds_is_not_waited_for_by_default() {
         let guard = bed::ends("an acquire beside a silent replica", lock.lock()).await.unwrap();
         guard.unlock().await.unwrap();
     }
-    connected(&servers, 1).await;
+    connected(servers.node(0).admin(), 1).await;
     servers.node(1).cont();
     end(client).await;
 }

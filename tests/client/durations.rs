@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bed::{Bed, PATIENCE, ends, idle, in_vain, ms, reentrant, run_on, secs, waits_in_vain};
+use bed::fault::got;
+use bed::{Bed, PATIENCE, ends, idle, in_vain, ms, reentrant, secs, waits_in_vain};
 use distlock::{Acquire, Backoff, Builder, Client, DistLock, Error, Flavour, Guard, Prefer, RedLock};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 
@@ -79,6 +80,11 @@ const OPTIONS: [(&str, Set); 17] = [
     ("ack_timeout", |builder, span| builder.ack_timeout(span)),
 ];
 
+/// Every option at every extreme.
+fn extremes() -> impl Iterator<Item = (&'static str, Set, Duration)> {
+    OPTIONS.into_iter().flat_map(|(what, set)| EXTREMES.map(|span| (what, set, span)))
+}
+
 /// Counts the panics on threads of this test. Otherwise panics of background threads would go unnoticed.
 fn panics(test: &'static str) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
@@ -97,16 +103,12 @@ fn panics(test: &'static str) -> Arc<AtomicUsize> {
 async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
     for flavour in Flavour::ALL {
         let lock = client.lock(*flavour, &format!("{name}-{flavour}"));
-        let guard = match lock.lock_for(PATIENCE).await {
-            Ok(Some(guard)) => guard,
-            outcome => panic!("{name}: {flavour}: lock_for, of a free lock: {outcome:?}"),
-        };
+        let guard = got(name, flavour.as_str(), lock.lock_for(PATIENCE).await);
         let next = Arc::clone(&lock);
         let next = tokio::spawn(async move { next.lock_for(PATIENCE).await });
         tokio::time::sleep(ms(20)).await;
         guard.unlock().await.unwrap();
-        let next = ends("the waiter", next).await.unwrap_or_else(|_| panic!("{name}: a waiter panicked"));
-        let guard = next.unwrap().unwrap_or_else(|| panic!("{name}: {flavour}: not woken"));
+        let guard = got(name, flavour.as_str(), ends("the waiter", next).await.unwrap());
         // No message wakes this waiter, so it polls.
         let other = lock.lock_for(ms(30)).await;
         assert!(*flavour == Flavour::Read || in_vain(&other), "{name}: {other:?}");
@@ -133,33 +135,25 @@ async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
 #[tokio::test]
 async fn every_duration_option_at_its_extremes_is_refused_or_works() {
     let count = panics("every_duration_option_at_its_extremes_is_refused_or_works");
-    run_on(
-        RedisServer::start(),
-        |client, name| client.lock(Flavour::Reentrant, name),
-        async |bed: &Bed| {
-            let lives = OPTIONS.iter().flat_map(|option| EXTREMES.map(|span| (option, span))).map(
-                async |((what, set), span)| {
-                    let proxy = bed.proxy();
-                    let builder = Client::builder(&proxy.url()).retry_delay((ms(5), ms(20))).prefer(Prefer::Writers);
-                    let name = format!("{what} of {span:?}");
-                    let client = match ends(&name, set(builder, span).connect()).await {
-                        Ok(client) => client,
-                        Err(Error::Config { what }) => {
-                            return assert!(what.contains("at l") || what.contains("at most"), "{what}");
-                        }
-                        Err(error) => panic!("{name}: {error:?}"),
-                    };
-                    a_life(&client, &proxy, &name).await;
-                    let shut = ends(&format!("{name}: the shutdown"), client.shutdown(secs(1))).await;
-                    assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{name}: {shut:?}");
-                },
-            );
-            futures::future::join_all(lives).await;
-            for key in bed.admin.keys().await {
-                bed.admin.cmd::<()>(&["DEL", &key]).await;
-            }
-        },
-    )
+    reentrant(async |bed: &Bed| {
+        let lives = extremes().map(async |(what, set, span)| {
+            let proxy = bed.proxy();
+            let builder = Client::builder(&proxy.url()).retry_delay((ms(5), ms(20))).prefer(Prefer::Writers);
+            let name = format!("{what} of {span:?}");
+            let client = match ends(&name, set(builder, span).connect()).await {
+                Ok(client) => client,
+                Err(Error::Config { what }) => {
+                    return assert!(what.contains("at l") || what.contains("at most"), "{what}");
+                }
+                Err(error) => panic!("{name}: {error:?}"),
+            };
+            a_life(&client, &proxy, &name).await;
+            let shut = ends(&format!("{name}: the shutdown"), client.shutdown(secs(1))).await;
+            assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{name}: {shut:?}");
+        });
+        futures::future::join_all(lives).await;
+        let () = bed.admin.cmd(&["FLUSHALL"]).await;
+    })
     .await;
     assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
 }
@@ -170,26 +164,24 @@ async fn extreme_duration_options_over_several_servers_cause_no_panic() {
     let count = panics("extreme_duration_options_over_several_servers_cause_no_panic");
     let server = RedisServer::start();
     let proxy = Proxy::start(server.addr());
-    let lives =
-        OPTIONS.iter().flat_map(|option| EXTREMES.map(|span| (option, span))).map(async |((what, set), span)| {
-            let builder = |kind: &str, at: &str| set(Client::builder(&format!("{kind}://{at}")), span);
-            let at = proxy.addr().to_string();
-            match ends("connecting", builder("redis-replicated", &at).connect()).await {
-                Ok(client) => {
-                    let lock = client.reentrant(&format!("{what} of {span:?}"));
-                    lock.lock().await.unwrap().unlock().await.unwrap();
-                    ends("the shutdown", client.shutdown(PATIENCE)).await.unwrap();
-                }
-                Err(Error::Config { .. }) => {}
-                Err(error) => panic!("{what} of {span:?}: {error:?}"),
+    let lives = extremes().map(async |(what, set, span)| {
+        let builder = |kind: &str, at: &str| set(Client::builder(&format!("{kind}://{at}")), span);
+        match ends("connecting", builder("redis-replicated", &proxy.addr().to_string()).connect()).await {
+            Ok(client) => {
+                let lock = client.reentrant(&format!("{what} of {span:?}"));
+                lock.lock().await.unwrap().unlock().await.unwrap();
+                ends("the shutdown", client.shutdown(PATIENCE)).await.unwrap();
             }
-            // No server listens at this address, so connecting retries until its time limit.
-            for (kind, path) in [("redis-cluster", ""), ("redis-sentinel", "/locks"), ("redis-replicated", "")] {
-                let connecting = builder(kind, &format!("127.0.0.1:1{path}")).connect();
-                let outcome = tokio::time::timeout(ms(300), connecting).await;
-                assert!(!matches!(outcome, Ok(Ok(_))), "{kind}: {what} of {span:?}");
-            }
-        });
+            Err(Error::Config { .. }) => {}
+            Err(error) => panic!("{what} of {span:?}: {error:?}"),
+        }
+        // No server listens at this address, so connecting retries until its time limit.
+        for (kind, path) in [("redis-cluster", ""), ("redis-sentinel", "/locks"), ("redis-replicated", "")] {
+            let connecting = builder(kind, &format!("127.0.0.1:1{path}")).connect();
+            let outcome = tokio::time::timeout(ms(300), connecting).await;
+            assert!(!matches!(outcome, Ok(Ok(_))), "{kind}: {what} of {span:?}");
+        }
+    });
     futures::future::join_all(lives).await;
     assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
 }

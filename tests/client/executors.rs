@@ -38,8 +38,7 @@ fn on_no_runtime(what: &str, clients: &[Client], lock: &dyn DistLock, other: &dy
     let lost = block_on(lost);
     assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{what}: {lost:?}");
     drop(guard);
-    let guard = block_on(lock.lock()).unwrap();
-    let owner = guard.into_owner();
+    let owner = block_on(lock.lock()).unwrap().into_owner();
     assert_eq!(block_on(lock.release(&owner)).unwrap(), Released::Free, "{what}");
 }
 
@@ -76,10 +75,10 @@ fn all_locks_work_without_a_runtime() {
 #[test]
 fn connecting_without_a_runtime_is_an_error() {
     let server = RedisServer::start();
-    let refused = block_on(Client::connect(&server.url()));
-    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
-    let refused = block_on(Client::builder(&server.url()).connect_lazily());
-    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+    let url = server.url();
+    for refused in [block_on(Client::connect(&url)), block_on(Client::builder(&url).connect_lazily())] {
+        assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

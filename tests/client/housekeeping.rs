@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bed::cost::{HOUSEKEEPING, only, sent};
-use bed::{Bed, becomes, end, ends, eventually, idle, ms, reentrant};
+use bed::{Bed, becomes, end, ends, eventually, idle, ms, passer, reentrant};
 use distlock::Client;
 use tokio::task::JoinHandle;
 
@@ -52,12 +52,7 @@ async fn waiters_of_a_name_share_one_subscription() {
         let client = bed.connect(bed.still_builder().subscription_linger(ms(100))).await;
         warmed(bed, &client).await;
         let guard = holder.reentrant("a").lock().await.unwrap();
-        let waiters: Vec<_> = (0..10)
-            .map(|_| {
-                let lock = client.reentrant("a");
-                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
-            })
-            .collect();
+        let waiters: Vec<_> = (0..10).map(|_| passer(client.reentrant("a"))).collect();
         becomes("waiting tasks", 10, async || client.stats().waiting).await;
         guard.unlock().await.unwrap();
         for waiter in waiters {
@@ -82,10 +77,7 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
             warmed(bed, &client).await;
             let held = if state == "holding" { Some(client.reentrant("a").lock().await.unwrap()) } else { None };
             let asked = bed.admin.calls("evalsha").await;
-            let waiting = (state == "waiting").then(|| {
-                let lock = client.reentrant("b");
-                tokio::spawn(async move { lock.lock().await })
-            });
+            let waiting = (state == "waiting").then(|| passer(client.reentrant("b")));
             becomes("waiting tasks", usize::from(waiting.is_some()), async || client.stats().waiting).await;
             if waiting.is_some() {
                 // The second attempt follows the confirmed subscription.

@@ -109,6 +109,12 @@ impl Seen {
     fn number(&self, name: &str) -> f64 {
         self.numbers.get(name).copied().unwrap_or_default()
     }
+
+    fn expect(&self, numbers: &[(&str, f64)]) {
+        for (name, expected) in numbers {
+            assert_eq!(self.number(name), *expected, "{name}: {self:#?}");
+        }
+    }
 }
 
 /// Produces each outcome of an acquire and of a release.
@@ -122,7 +128,7 @@ async fn bring_about_each_outcome(bed: &Bed, seen: &mut Seen, snapshotter: &Snap
     assert!(lock.lock_for(ms(60)).await.unwrap().is_none());
     assert!(other.acquire(Acquire::new().lease(Duration::ZERO)).await.is_err(), "no lease is of zero length");
 
-    let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
+    let waiter = bed::passer(other);
     becomes("the gauge of waiters", 1.0, async || {
         seen.look(snapshotter);
         seen.number("distlock_waiters")
@@ -160,7 +166,7 @@ async fn each_outcome_is_counted_once_and_timed() {
     .await;
 
     seen.look(&snapshotter);
-    for (name, expected) in [
+    seen.expect(&[
         ("distlock_acquired_total flavour=reentrant", 5.0),
         ("distlock_busy_total flavour=reentrant", 1.0),
         ("distlock_timed_out_total flavour=reentrant", 1.0),
@@ -169,9 +175,7 @@ async fn each_outcome_is_counted_once_and_timed() {
         ("distlock_renewals_failed_total", 0.0),
         ("distlock_release_failed_total flavour=reentrant", 0.0),
         ("distlock_waiters", 0.0),
-    ] {
-        assert_eq!(seen.number(name), expected, "{name}: {seen:#?}");
-    }
+    ]);
     let waits = &seen.times["distlock_wait_seconds flavour=reentrant outcome=acquired"];
     assert_eq!(waits.len(), 5, "{seen:#?}");
     assert!(waits.iter().any(|wait| *wait >= 0.1), "in seconds, one of them waited for 0.1: {seen:#?}");
@@ -216,7 +220,7 @@ async fn read_and_write_halves_are_counted_separately() {
 
     let mut seen = Seen::default();
     seen.look(&snapshotter);
-    for (name, expected) in [
+    seen.expect(&[
         ("distlock_acquired_total flavour=read", 4.0),
         ("distlock_acquired_total flavour=write", 2.0),
         ("distlock_busy_total flavour=read", 1.0),
@@ -231,9 +235,7 @@ async fn read_and_write_halves_are_counted_separately() {
         ("distlock_release_failed_total flavour=write", 0.0),
         ("distlock_renewals_total", 1.0),
         ("distlock_waiters", 0.0),
-    ] {
-        assert_eq!(seen.number(name), expected, "{name}: {seen:#?}");
-    }
+    ]);
     assert_eq!(seen.times["distlock_hold_seconds flavour=read"].len(), 4, "{seen:#?}");
     assert_eq!(seen.times["distlock_hold_seconds flavour=write"].len(), 2, "{seen:#?}");
 }

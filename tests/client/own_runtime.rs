@@ -2,8 +2,9 @@
 
 use std::sync::mpsc;
 use std::task::Context;
+use std::time::Duration;
 
-use distlock::{Client, DistLock, Error, Result};
+use distlock::{Acquire, Client, DistLock, Error, Result};
 use distlock_support::{Admin, RedisServer};
 use futures::executor::block_on;
 use futures::future::BoxFuture;
@@ -49,13 +50,9 @@ impl Calls {
     }
 }
 
-fn waits(lock: impl DistLock + 'static, wait: Option<std::time::Duration>) -> Call {
-    Box::pin(async move {
-        match wait {
-            Some(wait) => lock.lock_for(wait).await.map(drop),
-            None => lock.lock().await.map(drop),
-        }
-    })
+fn waits(lock: impl DistLock + 'static, wait: Option<Duration>) -> Call {
+    let how = wait.map_or_else(Acquire::new, |wait| Acquire::new().wait(wait));
+    Box::pin(async move { lock.acquire(how).await.map(drop) })
 }
 
 /// Polls the call once on this runtime. The call must stay pending.

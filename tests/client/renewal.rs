@@ -1,7 +1,7 @@
 //! Renewal on a real server. A failed renewal of one lock does not affect other locks, and a release is not a loss.
 
-use bed::{becomes, ms, reentrant};
-use distlock::{Acquire, Released};
+use bed::{becomes, enter, ms, reentrant};
+use distlock::Released;
 
 /// Some batches have a key that is missing or has another type.
 #[tokio::test]
@@ -15,11 +15,8 @@ async fn bad_key_does_not_stop_renewal_of_other_locks() {
         let bad = [0, 99, 100, 180, 249];
         for n in bad {
             let name = format!("job {n:03}");
-            if n % 2 == 0 {
-                bed.admin.cmd::<()>(&["SET", &name, "no lock"]).await;
-            } else {
-                bed.admin.cmd::<()>(&["DEL", &name]).await;
-            }
+            let spoils = if n % 2 == 0 { vec!["SET", &name, "no lock"] } else { vec!["DEL", &name] };
+            bed.admin.cmd::<()>(&spoils).await;
         }
         let round = client.renew_now().await;
         assert_eq!((round.renewed, round.failed, round.lost), (245, 0, 5));
@@ -41,10 +38,9 @@ async fn released_holds_do_not_stop_renewal_of_next_owner() {
         let client = bed.still_client().await;
         let lock = client.reentrant("job");
         let me = client.owner();
-        let how = || Acquire::new().owner(&me);
-        let (outer, inner) = (lock.acquire(how()).await.unwrap().unwrap(), lock.acquire(how()).await.unwrap().unwrap());
-        outer.unlock().await.unwrap();
-        inner.unlock().await.unwrap();
+        for guard in [enter(&lock, &me).await, enter(&lock, &me).await] {
+            guard.unlock().await.unwrap();
+        }
         let guard = lock.lock().await.unwrap();
         let () = bed.admin.cmd(&["PEXPIRE", "job", "60000"]).await;
         assert_eq!(client.renew_now().await.renewed, 1);

@@ -23,18 +23,8 @@ const WORKS: [(&str, Work); 6] = [
         })
     }),
     ("lock_for", |lock| Box::pin(async move { drop(lock.lock_for(secs(5)).await) })),
-    ("unlock", |lock| {
-        Box::pin(async move {
-            let guard = lock.lock().await.unwrap();
-            drop(guard.unlock().await);
-        })
-    }),
-    ("extend", |lock| {
-        Box::pin(async move {
-            let guard = lock.lock().await.unwrap();
-            drop(guard.extend(secs(20)).await);
-        })
-    }),
+    ("unlock", |lock| Box::pin(async move { drop(lock.lock().await.unwrap().unlock().await) })),
+    ("extend", |lock| Box::pin(async move { drop(lock.lock().await.unwrap().extend(secs(20)).await) })),
     ("force_unlock", |lock| Box::pin(async move { drop(lock.force_unlock().await) })),
 ];
 

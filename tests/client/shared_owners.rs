@@ -1,10 +1,10 @@
 //! Several guards, clients and tasks act as one owner. Each hold is independent of the owner's other holds.
+//! `sim/sequences` has random sequences of such holds, and `sim/states` the leases.
 
 use distlock::{Acquire, Error, Flavour, NotHeld, Owner, Released};
-use distlock_support::{Action, Matcher};
 
 use super::rig::{each, elsewhere, is_served, nothing_under_way, waiting};
-use bed::{builder, end, ends, enter, freed, idle, ms, reentrant, secs};
+use bed::{ends, enter, freed, idle, ms, reentrant, secs};
 
 /// A guard expires, and the owner acquires the lock again: at the same client, or at another client with or without a
 /// guard.
@@ -61,64 +61,6 @@ async fn holds_of_owner_read_from_redis_are_released_in_any_order() {
             assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{what}");
             idle(&client).await;
         }
-    })
-    .await;
-}
-
-/// The extend to a shorter lease arrives after another client has re-entered as the owner.
-#[tokio::test]
-async fn extend_in_flight_shortens_no_lease_of_other_hold() {
-    each(async |bed, flavour| {
-        let proxy = bed.proxy();
-        let (first, second) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
-        let (lock, theirs) = (first.lock(flavour, "x"), second.lock(flavour, "x"));
-        let guard = lock.lock_leased(secs(200)).await.unwrap();
-        guard.extend(secs(190)).await.unwrap();
-        let slow = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(300)));
-        let extending = tokio::spawn(async move {
-            guard.extend(secs(90)).await.unwrap();
-            guard
-        });
-        ends("the extend is on its way", slow.fired()).await;
-        let me: Owner = theirs.state().await.unwrap().holders[0].0.parse().unwrap();
-        let held = theirs.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
-        let guard = ends("the extension", extending).await.unwrap();
-        let lasts = async || ms(bed.admin.pttl("x").await.try_into().unwrap());
-        let (promised, left) = (held.remaining(), lasts().await);
-        assert!(held.is_held() && left > secs(200), "{flavour}: {left:?} left, {promised:?} promised");
-        guard.unlock().await.unwrap();
-        let left = lasts().await;
-        assert!(held.is_held() && left > secs(200), "{flavour}, after the release: {left:?} left");
-        held.unlock().await.unwrap();
-        end(first).await;
-    })
-    .await;
-}
-
-/// Neither client knows of the other's hold.
-#[tokio::test]
-async fn acquire_in_flight_and_acquire_of_other_client_count_as_two_holds() {
-    each(async |bed, flavour| {
-        let proxy = bed.proxy();
-        let (first, second) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
-        let (mine, theirs) = (first.lock(flavour, "x"), second.lock(flavour, "x"));
-        for lock in [&mine, &theirs] {
-            lock.lock().await.unwrap().unlock().await.unwrap();
-        }
-        let me = first.owner();
-        let slow = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(150)));
-        let how = Acquire::new().owner(&me);
-        let acquiring = tokio::spawn(async move { mine.acquire(how).await });
-        ends("the acquire is on its way", slow.fired()).await;
-        let they = elsewhere(&me);
-        let two = enter(&*theirs, &they).await;
-        let one = ends("an acquire by the owner that holds the lock", acquiring).await.unwrap().unwrap().unwrap();
-        assert_eq!(theirs.hold_count(&they).await.unwrap(), 2, "{flavour}");
-        assert_eq!(one.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
-        assert!(two.is_held(), "{flavour}");
-        assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{flavour}");
-        assert_eq!(two.unlock().await.unwrap(), Released::Free, "{flavour}");
-        end(first).await;
     })
     .await;
 }

@@ -1,18 +1,13 @@
 //! Servers without cluster mode, and incomplete clusters.
 
 use distlock::{Client, Error, Flavour};
-use distlock_support::{Cluster, ClusterOptions, RedisServer};
+use distlock_support::{Admin, RedisServer};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::{client, end, lock, ms, primaries, secs};
+use crate::{FLAVOURS, client, end, lock, ms, primaries, secs, turn};
 
 #[tokio::test]
-async fn error_names_right_scheme_for_single_server_and_cluster() {
-    let server = RedisServer::start();
-    let url = server.url().replace("redis://", "redis-cluster://");
-    let error = bed::builder(&url).connect().await.unwrap_err();
-    assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains("use redis://"), "{error}");
-
+async fn error_of_single_server_client_in_a_cluster_names_the_right_scheme() {
     let cluster = primaries(2).await;
     let single = bed::builder(&cluster.nodes()[0].url()).preflight(false).connect().await.unwrap();
     let mut elsewhere = None;
@@ -27,20 +22,30 @@ async fn error_names_right_scheme_for_single_server_and_cluster() {
     end(single).await;
 }
 
+/// The seeds (the addresses in the URL) are servers of a cluster, a server without cluster mode, and dead. If several
+/// seeds fail for different reasons, the error names the reason that a server gave, even if other failures come later.
 #[tokio::test]
-async fn one_reachable_seed_is_enough_and_none_is_an_error() {
-    let cluster = primaries(3).await;
-    let nobody = [RedisServer::start(), RedisServer::start()].map(|server| server.addr().to_string());
-    let url = format!("redis-cluster://{},{},{}", nobody[0], cluster.nodes()[1].addr(), nobody[1]);
-    let found = bed::builder(&url).connect().await.unwrap();
-    for n in 0..12 {
-        lock(&found, Flavour::Reentrant, &format!("seed:{n}")).lock().await.unwrap().unlock().await.unwrap();
+async fn one_seed_of_the_cluster_is_enough_and_none_is_an_error() {
+    let (single, cluster) = (RedisServer::start(), primaries(2).await);
+    let [dead, gone] = [RedisServer::start(), RedisServer::start()].map(|server| server.addr());
+    let (single_at, node) = (single.addr(), cluster.nodes()[1].addr());
+    let at = |seeds: &str| bed::builder(&format!("redis-cluster://{seeds}"));
+    let names_scheme = |error: &Error| matches!(error, Error::Config { what } if what.contains("use redis://"));
+    for seeds in [single_at.to_string(), format!("{single_at},{dead}"), format!("{dead},{single_at}")] {
+        let error = bed::refusal(&at(&seeds), names_scheme).await;
+        assert!(names_scheme(&error), "{seeds}: {error}");
     }
-    end(found).await;
-    let url = format!("redis-cluster://{},{}", nobody[0], nobody[1]);
     let is_refused = |error: &Error| matches!(error, Error::Connection { message, .. } if message.contains("refused"));
-    let error = bed::refusal(&bed::builder(&url), is_refused).await;
+    let error = bed::refusal(&at(&format!("{dead},{gone}")), is_refused).await;
     assert!(is_refused(&error), "{error:?}");
+    for seeds in [format!("{single_at},{dead},{node}"), format!("{dead},{node},{gone}")] {
+        let found = at(&seeds).connect().await.unwrap();
+        for n in 0..12 {
+            turn(&found, Flavour::Reentrant, &format!("seed:{n}")).await;
+        }
+        end(found).await;
+    }
+    assert_eq!(Admin::connect(&single).await.keys().await, [""; 0]);
 }
 
 /// The seed is a web server, a socket that never answers, or a host that does not exist.
@@ -65,35 +70,6 @@ async fn address_without_a_redis_server_is_an_error() {
     answering.abort();
 }
 
-/// If several seeds (the addresses in the URL) fail for different reasons, the error names the reason that a server
-/// gave, even if other failures come later.
-#[tokio::test]
-async fn single_server_among_seeds_is_reported_or_skipped() {
-    let (single, cluster) = (RedisServer::start(), primaries(2).await);
-    let dead = RedisServer::start().addr();
-    for url in
-        [format!("redis-cluster://{},{dead}", single.addr()), format!("redis-cluster://{dead},{}", single.addr())]
-    {
-        let error = bed::refusal(&bed::builder(&url), |error| matches!(error, Error::Config { .. })).await;
-        assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains("use redis://"), "{url}: {error}");
-    }
-    let url = format!("redis-cluster://{},{dead},{}", single.addr(), cluster.nodes()[1].addr());
-    let found = bed::builder(&url).connect().await.unwrap();
-    lock(&found, Flavour::Reentrant, "found").lock().await.unwrap().unlock().await.unwrap();
-    end(found).await;
-    assert_eq!(distlock_support::Admin::connect(&single).await.keys().await, [""; 0]);
-}
-
-#[tokio::test]
-async fn replicas_are_enough_as_seeds() {
-    let cluster = Cluster::start(ClusterOptions::default().primaries(1).replicas(1)).await;
-    let found = bed::builder(&format!("redis-cluster://{}", cluster.nodes()[1].addr())).connect().await.unwrap();
-    for flavour in crate::FLAVOURS {
-        lock(&found, flavour, &flavour.to_string()).lock().await.unwrap().unlock().await.unwrap();
-    }
-    end(found).await;
-}
-
 #[tokio::test]
 async fn node_without_a_cluster_is_an_error() {
     let alone = RedisServer::builder().arg("--cluster-enabled", "yes").start();
@@ -101,6 +77,10 @@ async fn node_without_a_cluster_is_an_error() {
     let has_no_slot = |error: &Error| error.to_string().contains("has a slot");
     let error = bed::refusal(&bed::builder(&url), has_no_slot).await;
     assert!(matches!(&error, Error::Connection { .. }) && has_no_slot(&error), "{error:?}");
+}
+
+fn is_refused_the_map(error: &Error) -> bool {
+    matches!(error, Error::Server { message, .. } if message.contains("CLUSTER NODES"))
 }
 
 /// Some hosted services hide `CLUSTER` from their users.
@@ -111,13 +91,12 @@ async fn server_with_a_renamed_cluster_command_is_an_error() {
         .arg("--rename-command", "CLUSTER")
         .arg("HIDDEN", "")
         .start();
-    let admin = distlock_support::Admin::connect(&server).await;
-    admin.cmd::<()>(&["HIDDEN", "ADDSLOTSRANGE", "0", "16383"]).await;
-    let url = server.url().replace("redis://", "redis-cluster://");
-    let error = bed::builder(&url).connect().await.unwrap_err();
-    assert!(matches!(&error, Error::Server { message, .. } if message.contains("CLUSTER NODES")), "{error:?}");
-    let error = bed::builder(&url).connect_lazily().await.unwrap_err();
-    assert!(matches!(&error, Error::Server { message, .. } if message.contains("CLUSTER NODES")), "{error:?}");
+    Admin::connect(&server).await.cmd::<()>(&["HIDDEN", "ADDSLOTSRANGE", "0", "16383"]).await;
+    let builder = bed::builder(&server.url().replace("redis://", "redis-cluster://"));
+    for outcome in [builder.clone().connect().await, builder.connect_lazily().await] {
+        let error = outcome.unwrap_err();
+        assert!(is_refused_the_map(&error), "{error:?}");
+    }
 }
 
 #[tokio::test]
@@ -125,11 +104,10 @@ async fn login_without_rights_to_the_map_is_an_error() {
     let cluster = primaries(1).await;
     let user = ["ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-cluster"];
     cluster.nodes()[0].admin().cmd::<()>(&user).await;
-    let url = cluster.url().replace("://", "://blind:secret@");
-    let error = bed::builder(&url).connect().await.unwrap_err();
-    assert!(matches!(&error, Error::Server { message, .. } if message.contains("CLUSTER NODES")), "{error:?}");
-    let url = cluster.url().replace("://", "://blind:wrong@");
-    let error = bed::builder(&url).connect().await.unwrap_err();
+    let login = |login: &str| bed::builder(&cluster.url().replace("://", &format!("://{login}@"))).connect();
+    let error = login("blind:secret").await.unwrap_err();
+    assert!(is_refused_the_map(&error), "{error:?}");
+    let error = login("blind:wrong").await.unwrap_err();
     assert!(matches!(&error, Error::Server { .. }) && !error.to_string().contains("wrong@"), "{error:?}");
 }
 
@@ -138,16 +116,13 @@ async fn names_in_two_slots_and_other_databases_are_refused() {
     let cluster = primaries(1).await;
     let one = client(&cluster).await;
     for name in ["a{b", "a{}b", "x}y"] {
-        for flavour in crate::FLAVOURS {
+        for flavour in FLAVOURS {
             let error = lock(&one, flavour, name).try_lock().await.unwrap_err();
-            assert!(
-                matches!(&error, Error::Config { .. }) && error.to_string().contains("brace"),
-                "{flavour}: {error}"
-            );
+            assert!(matches!(&error, Error::Config { what } if what.contains("brace")), "{flavour}: {error}");
         }
     }
     for name in ["{a}b", "a", "b{a}"] {
-        lock(&one, Flavour::Fair, name).try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
+        turn(&one, Flavour::Fair, name).await;
     }
     end(one).await;
     let error = Client::builder(&cluster.url()).database(1).connect().await.unwrap_err();
@@ -176,6 +151,6 @@ async fn short_wait_at_a_refusing_primary_reports_the_refusal() {
         assert!(is_refused && !outcome.as_ref().unwrap_err().outcome_unknown(), "{flavour}: {outcome:?}");
     }
     all("0").await;
-    lock(&client, Flavour::Reentrant, "refused").lock().await.unwrap().unlock().await.unwrap();
+    turn(&client, Flavour::Reentrant, "refused").await;
     end(client).await;
 }

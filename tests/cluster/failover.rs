@@ -1,11 +1,11 @@
-//! Primaries that hand over, die, or return after their replica was promoted.
+//! Primaries that hand over to their replicas. In `tests/sim/cluster` and `tests/histories`, primaries die or freeze.
 
 use distlock::{Acquire, Flavour};
 use distlock_support::cluster::key_in;
-use distlock_support::{Cluster, ClusterOptions, slot_of};
+use distlock_support::{Cluster, ClusterOptions};
 use futures::future::join_all;
 
-use crate::{client, end, kept, lock, ms, turn, waiter, woken, woken_by_messages};
+use crate::{client, end, kept, lock, ms, waiter, woken, woken_by_messages};
 
 #[tokio::test]
 async fn requested_failover_keeps_every_hold() {
@@ -67,58 +67,4 @@ async fn release_right_after_a_requested_failover_wakes_the_waiters() {
     }
     end(one).await;
     end(two).await;
-}
-
-/// A primary is killed, and no replica has its lock. The holder is idle, and its next renewal is 20 minutes away. The
-/// client's regular look at the slot map must notify the holder.
-#[tokio::test]
-async fn idle_holder_of_a_lock_that_the_new_primary_does_not_know_is_signalled() {
-    let cluster = Cluster::start(ClusterOptions::default().require_full_coverage(false)).await;
-    let one = woken_by_messages(&cluster).connect().await.unwrap();
-    turn(&one, Flavour::Reentrant, "known").await;
-    let primary = cluster.primary_of("quiet").await;
-    let replica = cluster.replicas_of(primary).await[0];
-    cluster.stop(replica).await;
-    primary.admin().cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
-    let guard = lock(&one, Flavour::Reentrant, "quiet").lock().await.unwrap();
-    cluster.kill(primary).await;
-    cluster.cont(replica);
-    cluster.promotion(primary).await;
-    bed::ends("the signal of the loss", guard.lost()).await;
-    assert!(guard.unlock().await.is_err(), "a lost lock cannot be released");
-    end(one).await;
-}
-
-/// A primary is frozen until its replica is promoted. It resumes with commands in its sockets. If both primaries grant
-/// a lock, the holder at the old primary is notified.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_granted_by_a_woken_old_primary_is_signalled() {
-    let cluster = Cluster::start(ClusterOptions::default().node_timeout(500).require_full_coverage(false)).await;
-    let (one, other) = (client(&cluster).await, client(&cluster).await);
-    let tag = (0..).map(|n| n.to_string()).find(|tag| slot_of(tag) < 5_000).unwrap();
-    for round in 0..3 {
-        let primary = cluster.owner(100).await;
-        let names: Vec<String> = (0..30).map(|n| format!("{{{tag}}}:{round}:{n}")).collect();
-        turn(&one, Flavour::Reentrant, &names[0]).await;
-        cluster.stop(primary).await;
-        let asked: Vec<_> = names
-            .iter()
-            .map(|name| {
-                let lock = lock(&one, Flavour::Reentrant, name);
-                tokio::spawn(async move { lock.try_lock().await })
-            })
-            .collect();
-        cluster.promotion(primary).await;
-        cluster.cont(primary);
-        for asked in asked {
-            let Ok(Some(guard)) = asked.await.unwrap() else { continue };
-            let theirs = lock(&other, Flavour::Reentrant, guard.name()).acquire(Acquire::new().wait(ms(500))).await;
-            if let Ok(Some(_theirs)) = theirs {
-                bed::ends("the signal of the loss, with two holders", guard.lost()).await;
-            }
-        }
-        bed::idle(&one).await;
-        bed::idle(&other).await;
-        cluster.whole().await;
-    }
 }

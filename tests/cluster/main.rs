@@ -17,12 +17,8 @@ use std::sync::Arc;
 
 use bed::{FLAVOURS, becomes, connections, end, eventually, ms, secs};
 use distlock::{Builder, Client, DistLock, Flavour, Guard};
-use distlock_support::{Cluster, ClusterOptions};
+use distlock_support::{Admin, Cluster, ClusterOptions};
 use tokio::task::JoinHandle;
-
-fn exclusive() -> impl Iterator<Item = Flavour> {
-    FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Read)
-}
 
 async fn client(cluster: &Cluster) -> Client {
     bed::builder(&cluster.url()).connect().await.expect("connect to the cluster")
@@ -45,6 +41,13 @@ async fn kept(client: &Client, holds: usize) {
 
 async fn primaries(n: usize) -> Cluster {
     Cluster::start(ClusterOptions::default().primaries(n).replicas(0).node_timeout(60_000)).await
+}
+
+/// The number of connections that servers have accepted so far.
+async fn accepted(admin: &Admin) -> u64 {
+    let info: String = admin.cmd(&["INFO", "stats"]).await;
+    let counts = info.lines().filter_map(|line| line.strip_prefix("total_connections_received:"));
+    counts.map(|count| count.trim().parse::<u64>().unwrap()).sum()
 }
 
 fn lock(client: &Client, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {

@@ -11,8 +11,7 @@ use redis::Value;
 use tokio::task::JoinHandle;
 
 use crate::{
-    FLAVOURS, client, end, eventually, exclusive, kept, lock, ms, primaries, secs, turn, waiter, woken,
-    woken_by_messages,
+    FLAVOURS, client, end, eventually, kept, lock, ms, primaries, secs, turn, waiter, woken, woken_by_messages,
 };
 
 /// The hash tag of all names in this file.
@@ -59,37 +58,6 @@ fn is_safe(guard: &Guard) -> bool {
     guard.is_held() && guard.lost().now_or_never().is_none()
 }
 
-async fn holds_survive_a_move(way: Way) {
-    let Some(cluster) = cluster(way).await else { return };
-    let (one, other) = (client(&cluster).await, client(&cluster).await);
-    let mut guards = Vec::new();
-    for flavour in exclusive() {
-        guards.push(lock(&one, flavour, &name(flavour)).lock().await.unwrap());
-    }
-    let read = |client: &Client| lock(client, Flavour::Read, &format!("{{{TAG}}}:read"));
-    guards.extend([read(&one).lock().await.unwrap(), read(&one).lock().await.unwrap()]);
-    for _ in 0..4 {
-        go(&cluster, way).await;
-        for flavour in exclusive() {
-            let taken = lock(&other, flavour, &name(flavour)).try_lock().await.unwrap();
-            assert!(taken.is_none(), "{flavour}: two holders");
-        }
-        read(&other).try_lock().await.unwrap().expect("a second reader").unlock().await.unwrap();
-        kept(&one, guards.len()).await;
-        assert!(guards.iter().all(is_safe), "a guard reports a loss: {guards:?}");
-    }
-    for guard in guards {
-        guard.unlock().await.unwrap();
-    }
-    for flavour in FLAVOURS {
-        turn(&other, flavour, &name(flavour)).await;
-    }
-    end(one).await;
-    end(other).await;
-}
-
-bed::cases!(holds_survive_a_move: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
-
 /// The held flavour, and the flavour that another client waits for. Plain locks are left out, because their waiters
 /// poll.
 const PAIRS: [(Flavour, Flavour); 6] = [
@@ -101,41 +69,34 @@ const PAIRS: [(Flavour, Flavour); 6] = [
     (Flavour::Read, Flavour::Write),
 ];
 
-/// After the move, a release wakes a waiter that subscribed before the move. Only messages wake this waiter.
-async fn release_after_a_move_wakes_the_waiter(way: Way) {
+/// A release wakes a waiter that subscribed before the move. In the first rounds the release follows the move, and in
+/// the others it is during the move. Only messages wake this waiter.
+async fn release_after_or_during_a_move_wakes_the_waiter(way: Way) {
     let Some(cluster) = cluster(way).await else { return };
     let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
-    for (held, waited) in PAIRS {
+    for (n, (held, waited)) in PAIRS.into_iter().cycle().take(4 * PAIRS.len()).enumerate() {
         let guard = lock(&one, held, &name(held)).lock().await.unwrap();
         let waiting = waiter(&other, waited, &name(waited)).await;
-        go(&cluster, way).await;
-        guard.unlock().await.unwrap();
-        woken(&format!("{waited} behind {held}"), waiting).await.unlock().await.unwrap();
-    }
-    end(one).await;
-    end(other).await;
-}
-
-bed::cases!(on two threads, release_after_a_move_wakes_the_waiter: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
-
-async fn release_during_a_move_wakes_the_waiter(way: Way) {
-    let Some(cluster) = cluster(way).await else { return };
-    let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
-    for (n, (held, waited)) in PAIRS.into_iter().cycle().take(3 * PAIRS.len()).enumerate() {
-        let guard = lock(&one, held, &name(held)).lock().await.unwrap();
-        let waiting = waiter(&other, waited, &name(waited)).await;
-        let releasing = async {
-            tokio::time::sleep(ms(2) * u32::try_from(n).unwrap()).await;
+        if let Some(n) = n.checked_sub(PAIRS.len()) {
+            let releasing = async {
+                tokio::time::sleep(ms(2) * u32::try_from(n).unwrap()).await;
+                guard.unlock().await.unwrap();
+            };
+            tokio::join!(releasing, go(&cluster, way));
+        } else {
+            go(&cluster, way).await;
             guard.unlock().await.unwrap();
-        };
-        tokio::join!(releasing, go(&cluster, way));
+        }
         woken(&format!("round {n}, {waited} behind {held}"), waiting).await.unlock().await.unwrap();
     }
     end(one).await;
     end(other).await;
 }
 
-bed::cases!(on two threads, release_during_a_move_wakes_the_waiter: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
+bed::cases!(on two threads, release_after_or_during_a_move_wakes_the_waiter:
+    key_by_key = Way::KeyByKey,
+    atomic = Way::Atomic,
+);
 
 /// Counts the tasks that hold a lock now, and the turns (acquires) so far.
 #[derive(Debug, Default)]
@@ -174,9 +135,25 @@ async fn take_turns(client: Client, flavour: Flavour, inside: Arc<Inside>, done:
     }
 }
 
-/// Three clients take turns at locks of every flavour while the slot moves. Other locks, some of them in the same slot,
-/// are held and renewed by the same commands.
-async fn turns_go_on_during_moves(way: Way) {
+/// A held lock of this flavour in the slot that moves.
+fn held_name(flavour: Flavour) -> String {
+    format!("{{{TAG}}}:held:{flavour}")
+}
+
+/// After a move, other clients find every lock held. Only readers share theirs.
+async fn are_held(other: &Client) {
+    for flavour in FLAVOURS {
+        let taken = lock(other, flavour, &held_name(flavour)).try_lock().await.unwrap();
+        assert_eq!(taken.is_some(), flavour == Flavour::Read, "{flavour}: the number of holders");
+        if let Some(reader) = taken {
+            reader.unlock().await.unwrap();
+        }
+    }
+}
+
+/// Three clients take turns at locks of every flavour while the slot moves. Other locks of every flavour in this slot,
+/// and locks in other slots, are held and renewed by the same commands.
+async fn holds_and_turns_go_on_during_moves(way: Way) {
     let Some(cluster) = cluster(way).await else { return };
     let clients = [client(&cluster).await, client(&cluster).await, client(&cluster).await];
     let done = Arc::new(AtomicBool::new(false));
@@ -191,6 +168,10 @@ async fn turns_go_on_during_moves(way: Way) {
         let name = if n % 3 == 0 { format!("{{{TAG}}}:held:{n}") } else { format!("held:{n}") };
         held.push(clients[0].reentrant(&name).lock().await.unwrap());
     }
+    // The second read hold has an owner of its own.
+    for flavour in FLAVOURS.into_iter().chain([Flavour::Read]) {
+        held.push(lock(&clients[0], flavour, &held_name(flavour)).lock().await.unwrap());
+    }
     let tasks: Vec<JoinHandle<()>> = clients
         .iter()
         .flat_map(|client| inside.iter().map(move |(flavour, inside)| (client, *flavour, Arc::clone(inside))))
@@ -200,7 +181,9 @@ async fn turns_go_on_during_moves(way: Way) {
     for _ in 0..10 {
         let last = counts();
         go(&cluster, way).await;
+        are_held(&clients[1]).await;
         assert_eq!(clients[0].renew_now().await.lost, 0, "renewals find every held lock");
+        assert!(held.iter().all(is_safe), "a held lock is signalled as lost: {held:?}");
         eventually("every flavour has had turns since the move", async || {
             tasks.iter().any(JoinHandle::is_finished) || counts().iter().zip(last).all(|(now, then)| *now > then + 3)
         })
@@ -210,7 +193,7 @@ async fn turns_go_on_during_moves(way: Way) {
     for task in tasks {
         bed::ends("a task that takes turns", task).await.unwrap();
     }
-    assert!(held.iter().all(is_safe), "a held lock is signalled as lost");
+    kept(&clients[0], held.len()).await;
     for guard in held {
         guard.unlock().await.unwrap();
     }
@@ -219,7 +202,7 @@ async fn turns_go_on_during_moves(way: Way) {
     }
 }
 
-bed::cases!(on two threads, turns_go_on_during_moves: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
+bed::cases!(on two threads, holds_and_turns_go_on_during_moves: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
 /// During the move, the slot's keys are on both servers. A lock with one key works during the move. A lock with several
 /// keys works again after the move.

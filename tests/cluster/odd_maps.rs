@@ -7,7 +7,7 @@ use distlock::{Acquire, Error, Flavour};
 use distlock_support::{Cluster, ClusterOptions, slot_of};
 use futures::future::join_all;
 
-use crate::{client, end, lock, primaries, secs, turn};
+use crate::{accepted, client, end, lock, primaries, secs, turn};
 
 /// A primary dies for good and is forgotten. Its slots have no node, and an operator assigns them to a node with a
 /// lower config epoch (`CLUSTER ADDSLOTS`). The cluster is complete, so existing and new clients must work.
@@ -36,12 +36,6 @@ async fn slots_of_a_forgotten_primary_are_found_at_a_node_of_a_lower_epoch() {
     .await;
 }
 
-async fn connections_received(node: &distlock_support::Node) -> usize {
-    let info: String = node.admin().cmd(&["INFO", "stats"]).await;
-    let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
-    received.trim().parse::<usize>().unwrap()
-}
-
 /// 500 tasks work in a slot that moves to a server to which the client has no connection. The tasks share a few new
 /// connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,14 +61,14 @@ async fn crowd_that_is_redirected_to_a_new_server_shares_its_connections() {
         bed::eventually("the crowd works", async || sections.load(Ordering::Relaxed) > before + 1_000).await;
     };
     progress().await;
-    let before = connections_received(to).await;
+    let before = accepted(to.admin()).await;
     cluster.failover(to).await;
     progress().await;
     stop.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.unwrap();
     }
-    let made = connections_received(to).await - before;
+    let made = accepted(to.admin()).await - before;
     assert!(made < 20, "{made} connections to the new server");
     end(one).await;
 }

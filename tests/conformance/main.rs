@@ -67,13 +67,13 @@ mod conformance {
     const WRITE: Kind = Kind::mutex(|client, name| client.lock(Flavour::Write, name)).held_by_a_writer();
     const READ: Kind = Kind::mutex(|client, name| client.lock(Flavour::Read, name));
 
-    conformance!(reentrant: alone again renewed again_renewed beside again_beside queued crowded swarming endless, REENTRANT);
-    conformance!(fair: alone again renewed again_renewed beside again_beside queued crowded swarming endless, FAIR);
-    conformance!(write: alone again renewed again_renewed beside again_beside queued crowded swarming endless, WRITE);
-    // Readers, and a writer that waits for them. Without `queued`, `crowded` and `swarming`, because readers do not
+    conformance!(reentrant: alone again renewed beside again_beside queued crowded endless, REENTRANT);
+    conformance!(fair: alone again renewed beside again_beside queued crowded endless, FAIR);
+    conformance!(write: alone again renewed beside again_beside queued crowded endless, WRITE);
+    // Readers, and a writer that waits for them. Without `queued` and `crowded`, because readers do not
     // exclude each other (`rwlock::upstream` has crowds of both halves). Without `endless`, because a reader without a
     // lease counts as dead (`rwlock::dead`).
-    conformance!(read: alone again renewed again_renewed beside again_beside, READ.against(WRITE.lock));
+    conformance!(read: alone again renewed beside again_beside, READ.against(WRITE.lock));
     // A writer, and readers that wait for the writer. `write` has the tests of a writer alone.
     conformance!(reader_waits: beside again_beside endless, WRITE.against(READ.lock));
 
@@ -81,21 +81,21 @@ mod conformance {
     // tokens.
     conformance!(fenced: alone again beside again_beside queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
-    conformance!(spin: alone again renewed again_renewed beside again_beside queued crowded swarming endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
+    conformance!(spin: alone again renewed beside again_beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
 
     const PLAIN: Kind = Kind::mutex(|client, name| client.lock(Flavour::Plain, name)).as_text();
 
     // Without `again`, because a plain lock is not reentrant.
-    conformance!(plain: alone renewed beside queued crowded swarming endless, PLAIN);
+    conformance!(plain: alone renewed beside queued crowded endless, PLAIN);
 
     const BOTH: Kind = Kind::mutex(|client, name| {
         let lock = |name: &str| client.lock(Flavour::Reentrant, name);
         Arc::new(MultiLock::of(vec![lock(name), lock(&format!("{name}/2"))]))
     });
 
-    // Without `queued`, `crowded` and `swarming`, because it is the members that exclude. `tests/multi` has crowds with
+    // Without `queued` and `crowded`, because it is the members that exclude. `tests/multi` has crowds with
     // name lists in all orders.
-    conformance!(multi: alone again renewed again_renewed beside again_beside endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
+    conformance!(multi: alone again renewed beside again_beside endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
 
     // A majority of one server, because a bed has one server. `tests/redlock` uses five. `multi` tests renewals of
     // several holds.

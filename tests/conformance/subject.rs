@@ -174,14 +174,7 @@ pub fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
 }
 
 pub fn passer(lock: Arc<dyn DistLock>) -> JoinHandle<Released> {
-    let waiter = waiter(lock);
-    tokio::spawn(
-        async move { waiter.await.unwrap().unlock().await.expect("the release of a lock that a waiter was given") },
-    )
-}
-
-pub async fn quiet(client: &Client) {
-    becomes("commands and clean-ups in flight", 0, async || client.stats().under_way).await;
+    tokio::spawn(async move { waiter(lock).await.unwrap().unlock().await.expect("the release by a waiter") })
 }
 
 /// Unwraps the cause of an error. A RedLock without a majority reports why one of its servers did not grant.

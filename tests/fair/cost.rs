@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use bed::cost::{only, sent, turns};
-use bed::{Bed, Counter, at_one, becomes, ends, fair};
-use distlock::{Client, DistLock as _, Flavour};
-use tokio::task::JoinHandle;
+use bed::{Bed, Counter, becomes, ends, fair};
+use distlock::{Client, DistLock as _};
 
-use crate::rig::{Calls, listens, patient, queue, queued, waiter};
+use crate::rig::{Calls, fair_at_one, listens, patient, queue, queued, waiter};
 
 /// Connects a client that does not batch commands. The server knows the scripts.
 async fn begin(bed: &Bed) -> Client {
@@ -27,50 +26,25 @@ async fn begin(bed: &Bed) -> Client {
     client
 }
 
-fn passer(client: &Client) -> JoinHandle<()> {
-    bed::passer(client.fair("x"))
-}
-
 #[tokio::test]
-async fn lock_and_release_of_free_lock_cost_two_commands() {
-    fair(async |bed| {
-        let client = begin(bed).await;
-        turns(bed, &client, &client.fair("x")).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn try_lock_of_busy_lock_costs_one_command() {
+async fn uncontended_calls_and_queue_queries_cost_one_command_each() {
     fair(async |bed| {
         let (client, other) = (begin(bed).await, bed.still_client().await);
         let lock = client.fair("x");
+        sent(bed).await;
+        turns(bed, &client, &lock).await;
         let guard = lock.lock().await.unwrap();
         sent(bed).await;
         assert!(other.fair("x").try_lock().await.unwrap().is_none());
         assert!(lock.try_lock().await.unwrap().is_none());
         assert_eq!(sent(bed).await, only(&[("evalsha", 2)]));
-        guard.unlock().await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn queue_query_costs_one_command() {
-    fair(async |bed| {
-        let client = begin(bed).await;
-        let lock = client.fair("x");
         lock.queue().await.unwrap();
         lock.queue_len().await.unwrap();
         lock.position(&client.owner()).await.unwrap();
         assert_eq!(sent(bed).await, only(&[("evalsha", 3)]));
+        guard.unlock().await.unwrap();
     })
     .await;
-}
-
-/// Runs a body on one server, which the body may inspect.
-async fn fair_at_one(body: impl AsyncFn(&Bed)) {
-    at_one(|client, name| client.lock(Flavour::Fair, name), body).await;
 }
 
 /// A waiter's first wait costs two scripts and a SUBSCRIBE: the first script queues the waiter, the second runs after
@@ -86,7 +60,7 @@ async fn first_wait_costs_two_scripts_and_later_waits_one() {
             let guard = holder.fair("x").lock().await.unwrap();
             assert_eq!(calls.take(bed).await, [("acquire", 1)].into(), "round {round}");
             bed.admin.reset_stats().await;
-            let waiting: Vec<_> = (0..WAITERS).map(|_| passer(&client)).collect();
+            let waiting: Vec<_> = (0..WAITERS).map(|_| bed::passer(client.fair("x"))).collect();
             queued(bed, "x", WAITERS).await;
             for owner in queue(bed, "x").await {
                 listens(bed, "x", &owner).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use distlock::{Client, DistLock as _, Error, FairLock, Flavour, Lost, Released};
+use distlock::{Client, DistLock as _, Error, Flavour, Lost, Released};
 use distlock_support::proxy::{Action, Matcher};
 use distlock_support::{Admin, RedisServer};
 use tokio::sync::Semaphore;
@@ -11,9 +11,9 @@ use tokio::sync::Semaphore;
 use bed::fault::brisk;
 use bed::harm::{in_every_way, runs};
 use bed::pest::Deed;
-use bed::{Bed, Counter, at_one, becomes, ends, eventually, fair, idle, ms, secs};
+use bed::{Bed, Counter, becomes, ends, eventually, fair, idle, ms, secs};
 
-use crate::rig::{deadlines_key, patient, patient_client, queue, queued, waiter};
+use crate::rig::{deadlines_key, fair_at_one, patient, patient_client, queue, queued, waiter};
 
 /// Matches requests that run this script of the fair lock by its hash.
 fn script(name: &str) -> Matcher {
@@ -51,59 +51,51 @@ async fn sleepers(bed: &Bed) -> Vec<Client> {
     clients
 }
 
-/// Holds the lock, and releases it. Every eighth release runs together with these deeds (faults of the server). So a
-/// slow machine gets as many faults for each release as a fast one. Returns the number of deeds.
-async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&Admin, &[Deed])) -> u64 {
-    let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock() of task {n}: {error:?}"));
-    counter.bump(ms(1)).await;
-    let strikes = counter.get().is_multiple_of(8);
-    let strike = async {
-        let mut done = 0;
-        for deed in deeds.iter().filter(|_| strikes) {
-            done += match deed {
-                Deed::Kill(kind) => admin.client_kill_type(kind).await,
-                Deed::Flush => {
-                    admin.script_flush().await;
-                    1
-                }
-            };
-        }
-        done
-    };
-    let (done, released) = tokio::join!(strike, guard.unlock());
-    if let Err(error) = released {
-        assert!(matches!(error, Error::ReleasePending { .. }), "unlock() of task {n}: {error:?}");
+/// Returns the number of deeds (faults of the server) that took effect.
+async fn strike(admin: &Admin, deeds: &[Deed]) -> u64 {
+    let mut done = 0;
+    for deed in deeds {
+        done += match deed {
+            Deed::Kill(kind) => admin.client_kill_type(kind).await,
+            Deed::Flush => {
+                admin.script_flush().await;
+                1
+            }
+        };
     }
     done
 }
 
-/// Connections or scripts are lost repeatedly while 64 tasks of 4 clients wait. All tasks acquire, one at a time.
+/// Connections or scripts are lost repeatedly while 64 tasks of 4 clients wait. All tasks acquire, one at a time. Every
+/// eighth release runs together with these deeds, so a slow machine gets as many faults for each release as a fast one.
 async fn repeated_faults_lose_no_waiter(deeds: &'static [Deed]) {
     const TASKS: usize = 64;
     const ROUNDS: usize = 3;
     fair(async |bed| {
         let clients = sleepers(bed).await;
         let (admin, counter) = (Arc::new(Admin::connect(&bed.server).await), Arc::new(Counter::default()));
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|n| {
-                let lock = clients[n % clients.len()].fair("hot");
-                let (admin, counter) = (Arc::clone(&admin), Arc::clone(&counter));
-                tokio::spawn(async move {
-                    let mut done = 0;
-                    for _ in 0..ROUNDS {
-                        done += visit(n, &lock, &counter, (&admin, deeds)).await;
-                    }
-                    done
-                })
+        let tasks = (0..TASKS).map(|n| {
+            let lock = clients[n % clients.len()].fair("hot");
+            let (admin, counter) = (Arc::clone(&admin), Arc::clone(&counter));
+            tokio::spawn(async move {
+                let mut done = 0;
+                for _ in 0..ROUNDS {
+                    let guard = lock.lock().await.unwrap();
+                    counter.bump(ms(1)).await;
+                    let now: &[Deed] = if counter.get().is_multiple_of(8) { deeds } else { &[] };
+                    let (struck, released) = tokio::join!(strike(&admin, now), guard.unlock());
+                    assert!(matches!(released, Ok(_) | Err(Error::ReleasePending { .. })), "unlock(): {released:?}");
+                    done += struck;
+                }
+                done
             })
-            .collect();
+        });
         let mut done = 0;
-        for task in tasks {
+        for task in tasks.collect::<Vec<_>>() {
             // The bed's limit ends a test that hangs here.
             done += task.await.unwrap();
         }
         assert_eq!(counter.get() as usize, TASKS * ROUNDS, "exclusion broken: an increment was lost");
-        println!("{deeds:?}: {done} done");
         assert!(done > 3, "{deeds:?}: {done} done only");
     })
     .await;
@@ -280,31 +272,28 @@ async fn queue_key_of_wrong_type_is_an_error_for_waiters_only() {
 /// One command refreshes many places. The server refuses the whole command if the login has lost the right to one key.
 #[tokio::test]
 async fn denied_key_does_not_stop_refresh_of_other_places() {
-    at_one(
-        |client, name| client.lock(Flavour::Fair, name),
-        async |bed| {
-            let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "+@all", "&*", "~*"]).await;
-            let holder = bed.client().await;
-            let held = [holder.fair("a").lock().await.unwrap(), holder.fair("b").lock().await.unwrap()];
-            // Waiters make no attempt of their own, so only a refresh moves their deadlines.
-            let login = bed.builder().username("locks").password("SECRET").preflight(false).poll_cap(secs(3_600));
-            let client = bed.connect(login).await;
-            let waiters = ["a", "b"].map(|name| waiter(&client, name));
-            queued(bed, "a", 1).await;
-            queued(bed, "b", 1).await;
-            let owner = queue(bed, "a").await.remove(0);
-            let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "resetkeys", "~a", "~*{a}*"]).await;
-            let deadline = async || bed.admin.cmd::<f64>(&["ZSCORE", &deadlines_key("a"), &owner]).await;
-            let before = deadline().await;
-            eventually("the place at a is refreshed", async || deadline().await > before).await;
-            let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "~*"]).await;
-            for guard in held {
-                guard.unlock().await.unwrap();
-            }
-            for waiter in waiters {
-                ends("a waiter", waiter).await.unwrap().unlock().await.unwrap();
-            }
-        },
-    )
+    fair_at_one(async |bed| {
+        let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "+@all", "&*", "~*"]).await;
+        let holder = bed.client().await;
+        let held = [holder.fair("a").lock().await.unwrap(), holder.fair("b").lock().await.unwrap()];
+        // Waiters make no attempt of their own, so only a refresh moves their deadlines.
+        let login = bed.builder().username("locks").password("SECRET").preflight(false).poll_cap(secs(3_600));
+        let client = bed.connect(login).await;
+        let waiters = ["a", "b"].map(|name| waiter(&client, name));
+        queued(bed, "a", 1).await;
+        queued(bed, "b", 1).await;
+        let owner = queue(bed, "a").await.remove(0);
+        let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "resetkeys", "~a", "~*{a}*"]).await;
+        let deadline = async || bed.admin.cmd::<f64>(&["ZSCORE", &deadlines_key("a"), &owner]).await;
+        let before = deadline().await;
+        eventually("the place at a is refreshed", async || deadline().await > before).await;
+        let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "~*"]).await;
+        for guard in held {
+            guard.unlock().await.unwrap();
+        }
+        for waiter in waiters {
+            ends("a waiter", waiter).await.unwrap().unlock().await.unwrap();
+        }
+    })
     .await;
 }

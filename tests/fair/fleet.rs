@@ -1,10 +1,13 @@
 //! Server cost of a fair queue, when nothing happens and when many waiters give up. The cost is proportional to the
 //! client's own waiters, not to all waiters.
 
+use std::sync::Arc;
+
 use distlock::Client;
+use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::rig::{DEAD_JAVA, patient_client, plant, queue, queued};
+use crate::rig::{DEAD_JAVA, deadlines_key, patient_client, plant, queue, queue_key, queued};
 use bed::{Bed, becomes, ends, eventually, fair, secs};
 
 /// Starts clients with this number of waiters each, and waits until all waiters have a place (queue entry).
@@ -14,9 +17,7 @@ async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<Jo
         let client = patient_client(bed).await;
         for _ in 0..waiters {
             let lock = client.fair("x");
-            tasks.push(tokio::spawn(async move {
-                drop(lock.lock().await.unwrap());
-            }));
+            tasks.push(tokio::spawn(async move { drop(lock.lock().await.unwrap()) }));
         }
         all.push(client);
     }
@@ -36,11 +37,6 @@ async fn cancelled(tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-async fn end(bed: &Bed, tasks: Vec<JoinHandle<()>>) {
-    cancelled(tasks).await;
-    queued(bed, "x", 0).await;
-}
-
 /// Waits until `count` refreshes have run. Returns how many of them read the whole queue.
 async fn refreshes(bed: &Bed, count: u64) -> u64 {
     bed.admin.reset_stats().await;
@@ -49,32 +45,24 @@ async fn refreshes(bed: &Bed, count: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn refresh_reads_the_whole_queue_only_with_java_waiters() {
+async fn scripts_read_the_whole_queue_only_with_java_waiters() {
     fair(async |bed| {
         let holder = patient_client(bed).await;
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
         let (_clients, tasks) = wait(bed, 10, 5).await;
-        assert_eq!(refreshes(bed, 20).await, 0, "the queue was read");
+        assert_eq!(refreshes(bed, 20).await, 0, "a refresh has read the queue");
+        bed.admin.reset_stats().await;
+        cancelled(tasks).await;
+        queued(bed, "x", 0).await;
+        assert_eq!(bed.admin.calls("lrange").await, 0, "a waiter that leaves has read the queue");
+        let (_clients, tasks) = wait(bed, 10, 1).await;
         // A Java waiter's deadline depends on the waiters ahead of it, so the refresh reads the whole queue.
         plant(bed, "x", DEAD_JAVA, 300_000.0).await;
         assert!(refreshes(bed, 10).await > 0, "a deadline of Java's was not set");
-        let _: u64 = bed.admin.cmd(&["LREM", "redisson_lock_queue:{x}", "0", DEAD_JAVA]).await;
-        let _: u64 = bed.admin.cmd(&["ZREM", "redisson_lock_timeout:{x}", DEAD_JAVA]).await;
-        end(bed, tasks).await;
-        guard.unlock().await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn leaving_waiter_does_not_read_the_queue() {
-    fair(async |bed| {
-        let holder = patient_client(bed).await;
-        let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
-        let (_clients, tasks) = wait(bed, 2, 12).await;
-        bed.admin.reset_stats().await;
-        end(bed, tasks).await;
-        assert_eq!(bed.admin.calls("lrange").await, 0, "the queue was read");
+        let _: u64 = bed.admin.cmd(&["LREM", &queue_key("x"), "0", DEAD_JAVA]).await;
+        let _: u64 = bed.admin.cmd(&["ZREM", &deadlines_key("x"), DEAD_JAVA]).await;
+        cancelled(tasks).await;
+        queued(bed, "x", 0).await;
         guard.unlock().await.unwrap();
     })
     .await;
@@ -91,21 +79,21 @@ async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
             let _: String = bed.admin.cmd(&["ACL", "SETUSER", "default", "-lset"]).await;
         }
         let (mut leaving, mut staying, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
-        for n in 0..EACH {
-            // Waiters leave at the head, in the middle and at the end. One waiter among many stays.
-            for stays in if n % 100 == 50 { vec![false, true] } else { vec![false] } {
-                let (lock, order) = (client.fair("x"), std::sync::Arc::clone(&order));
-                let task = tokio::spawn(async move {
-                    let guard = lock.lock().await.unwrap();
-                    order.lock().push(n);
-                    guard.unlock().await.unwrap();
-                });
-                if stays { &mut staying } else { &mut leaving }.push(task);
-                queued(bed, "x", leaving.len() + staying.len()).await;
-                if stays {
-                    places.extend(queue(bed, "x").await.pop());
-                }
+        let order = Arc::new(Mutex::new(Vec::new()));
+        // Waiters leave at the head, in the middle and at the end. One waiter among many stays.
+        for n in 0..EACH + 3 {
+            let (lock, order) = (client.fair("x"), Arc::clone(&order));
+            let task = tokio::spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                order.lock().push(n);
+                guard.unlock().await.unwrap();
+            });
+            queued(bed, "x", n + 1).await;
+            if n % 100 == 50 {
+                staying.push(task);
+                places.extend(queue(bed, "x").await.pop());
+            } else {
+                leaving.push(task);
             }
         }
         becomes("calls under way", 0, async || client.stats().under_way).await;
@@ -118,7 +106,7 @@ async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
         assert!(expected.contains(&searches), "{searches} searches for {EACH}, may set: {may_set}");
         guard.unlock().await.unwrap();
         for task in staying {
-            ends("a waiter that stays", task).await.unwrap_or_else(|error| panic!("a waiter that stays: {error}"));
+            ends("a waiter that stays", task).await.unwrap();
         }
         assert_eq!(*order.lock(), [50, 150, 250]);
     })

@@ -1,14 +1,12 @@
 //! Only the server's grant makes a waiter the holder. Tests of forged messages, repeated messages, and locks that share
 //! a queue.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use distlock::{Acquire, Client, DistLock as _, Guard, Owner, Released};
-use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::task::JoinHandle;
 
-use crate::rig::{holders, patient_client, queue};
+use crate::rig::{channel, holders, listens, patient_client, queue, queued};
 use bed::harm::sha;
 use bed::wire::Wire;
 use bed::{Bed, becomes, ends, eventually, fair, in_vain, secs, text};
@@ -19,20 +17,12 @@ fn waits(client: &Client, name: &str, owner: Option<&Owner>) -> JoinHandle<Guard
     tokio::spawn(async move { lock.acquire(how).await.unwrap().unwrap() })
 }
 
-async fn queued(client: &Client, name: &str) {
-    let lock = client.fair(name);
-    becomes("waiters in the queue", 1, async || lock.queue_len().await.unwrap()).await;
-}
-
-async fn channel_of_the_waiter(bed: &Bed, name: &str) -> String {
-    let prefix = format!("redisson_lock__channel:{{{name}}}:");
-    let mut channel = None;
-    eventually("a waiter listens", async || {
-        channel = bed.admin.channels().await.into_iter().find(|channel| channel.starts_with(&prefix));
-        channel.is_some()
-    })
-    .await;
-    channel.unwrap()
+/// Waits until the only waiter for `x` listens. Returns its channel.
+async fn channel_of_the_waiter(bed: &Bed) -> String {
+    queued(bed, "x", 1).await;
+    let owner = queue(bed, "x").await.remove(0);
+    listens(bed, "x", &owner).await;
+    channel("x", &owner)
 }
 
 /// Counts the acquires of this lock on the wire so far.
@@ -62,8 +52,7 @@ async fn forged_message_grants_no_lock() {
         let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
         let held = holder.fair("x").lock().await.unwrap();
         let waiting = waits(&client, "x", None);
-        let channel = channel_of_the_waiter(bed, "x").await;
-        queued(&holder, "x").await;
+        let channel = channel_of_the_waiter(bed).await;
         for message in ["4000", "2", "30000", "4000 0", "4000 18446744073709551615", "30000:1", "1", "0", "4000 "] {
             for _ in 0..3 {
                 assert_eq!(bed.admin.publish(&channel, message.as_bytes()).await, 1, "clients that hear {message:?}");
@@ -79,67 +68,42 @@ async fn forged_message_grants_no_lock() {
     .await;
 }
 
-/// A client repeats the grant message of another waiter of this client.
+/// A client repeats the messages of other waiters of this client.
 #[tokio::test]
 async fn repeated_grant_message_grants_no_lock() {
     fair(async |bed| {
         let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
-        let mut heard: Vec<Vec<u8>> = Vec::new();
+        let published = Wire::hear(&bed.server, &["publish"]).await;
+        let mut heard: Vec<String> = Vec::new();
         for round in 0..4 {
             let held = holder.fair("x").lock().await.unwrap();
             let waiting = waits(&client, "x", None);
-            queued(&holder, "x").await;
-            let channel = channel_of_the_waiter(bed, "x").await;
+            let channel = channel_of_the_waiter(bed).await;
             for message in &heard {
-                assert_eq!(bed.admin.publish(&channel, message).await, 1, "round {round}: clients that hear a message");
+                let clients = bed.admin.publish(&channel, message.as_bytes()).await;
+                assert_eq!(clients, 1, "round {round}: clients that hear a message");
             }
             all_heard(bed, &holder, &client, &format!("round {round}")).await;
             assert!(!waiting.is_finished(), "round {round}: an old message made a holder");
             assert_eq!(holders(bed, "x").await, [(text(held.owner()), "1".to_owned())].into(), "round {round}");
-            let (messages, listening) = listen(bed, &channel).await;
+            let before = published.calls(bed).await.len();
             held.unlock().await.unwrap();
             ends("the waiter", waiting).await.unwrap().unlock().await.unwrap();
-            let granted = async || messages.lock().iter().filter(|message| is_grant(message)).count();
-            becomes("grants on the waiter's channel", 1, granted).await;
-            listening.abort();
-            heard.append(&mut messages.lock());
+            let new = published.calls(bed).await.split_off(before);
+            let new: Vec<_> =
+                new.into_iter().filter(|call| call[1] == channel).map(|mut call| call.remove(2)).collect();
+            assert_eq!(new.iter().filter(|message| is_grant(message)).count(), 1, "round {round}: {new:?}");
+            heard.extend(new);
         }
-        let mut grants: Vec<_> = heard.iter().filter(|message| is_grant(message)).collect();
-        grants.sort();
-        grants.dedup();
+        let grants: BTreeSet<_> = heard.iter().filter(|message| is_grant(message)).collect();
         assert_eq!(grants.len(), 4, "a grant of its own for each waiter: {heard:?}");
     })
     .await;
 }
 
 /// A grant message has the first lease in ms, and the waiter's nonce.
-fn is_grant(message: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(message);
-    text.split_once(' ').is_some_and(|(lease, nonce)| lease.parse::<u64>().is_ok() && !nonce.is_empty())
-}
-
-type Messages = Arc<Mutex<Vec<Vec<u8>>>>;
-
-/// Records the messages of a channel.
-async fn listen(bed: &Bed, channel: &str) -> (Messages, JoinHandle<()>) {
-    let mut stream = tokio::net::TcpStream::connect(bed.server.addr()).await.unwrap();
-    stream.write_all(format!("SUBSCRIBE {channel}\r\n").as_bytes()).await.unwrap();
-    let mut lines = BufReader::new(stream).lines();
-    while lines.next_line().await.unwrap().unwrap() != ":1" {}
-    let messages = Messages::default();
-    let heard = Arc::clone(&messages);
-    let task = tokio::spawn(async move {
-        let mut last = Vec::new();
-        while let Ok(Some(line)) = lines.next_line().await {
-            last.push(line);
-            // The reply is: *3 $7 message $n channel $n payload
-            if last.len() == 7 {
-                heard.lock().push(last.pop().unwrap().into_bytes());
-                last.clear();
-            }
-        }
-    });
-    (messages, task)
+fn is_grant(message: &str) -> bool {
+    message.split_once(' ').is_some_and(|(lease, nonce)| lease.parse::<u64>().is_ok() && !nonce.is_empty())
 }
 
 /// `x` and `{x}` share one queue and one channel, as in Redisson. One client holds `held`, another waits for it, and a
@@ -148,7 +112,7 @@ async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str
     let one = patient_client(bed).await;
     let holder = one.fair(held).lock().await.unwrap();
     let waiting = waits(two, held, None);
-    queued(&one, held).await;
+    queued(bed, "x", 1).await;
     let other = three.fair(free).lock_for(secs(2)).await;
     assert!(matches!(other, Ok(Some(_))) || in_vain(&other), "{other:?}");
     let other = other.ok().flatten();

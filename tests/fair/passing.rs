@@ -1,12 +1,12 @@
 //! Passing on: a release grants the lock to the head of the queue.
 
+use distlock::{Client, Guard};
 use distlock_support::proxy::Mode;
+use distlock_support::{Child, child};
 
-use crate::monitor::client_of;
-use crate::peer::{HISTORY, Peer, history};
-use crate::rig::{channel, holders, keys_gone, listens, patient_client, queue, queued, waiter};
+use crate::rig::{channel, client_of, holders, keys_gone, listens, patient_client, queue, queued, waiter};
 use bed::events::Events;
-use bed::{becomes, ends, eventually, fair, secs, text};
+use bed::{Bed, PATIENCE, becomes, ends, eventually, fair, secs, text};
 
 /// When the release returns, the head of the queue holds the lock, with a first lease. One message notifies the head,
 /// which extends the lease.
@@ -44,44 +44,61 @@ async fn release_passes_the_lock_on_to_the_queue_head() {
     .await;
 }
 
-/// A process is frozen just before its waiter gets the grant. The next waiter acquires when the first lease ends. When
-/// the process resumes, it does not use the expired grant.
+/// The head of the queue, a waiter of the client `late`, is silent when a release of `guard` passes the lock on to it.
+/// The next waiter acquires when the first lease ends. Then the head hears of its expired grant, and must not use it.
+async fn late_head_takes_a_new_place(
+    bed: &Bed,
+    (direct, guard): (&Client, Guard),
+    late: &str,
+    silence: impl FnOnce(),
+    heal: impl FnOnce(),
+) {
+    queued(bed, "a", 1).await;
+    let behind = waiter(direct, "a");
+    queued(bed, "a", 2).await;
+    listens(bed, "a", &queue(bed, "a").await[0]).await;
+    silence();
+    guard.unlock().await.unwrap();
+    let guard = ends("the waiter behind it", behind).await.unwrap();
+    heal();
+    // When the late client's waiter waits again, it has read its old messages.
+    let head = async || queue(bed, "a").await.first().map(|owner| client_of(owner).to_owned());
+    becomes("the client of the head", Some(late.to_owned()), head).await;
+    assert!(guard.is_held(), "the next has lost the lock");
+    assert_eq!(holders(bed, "a").await, [(text(guard.owner()), "1".to_owned())].into(), "the next holds it alone");
+    guard.unlock().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_head_loses_the_lock_passed_on_to_it() {
     fair(async |bed| {
         let client = patient_client(bed).await;
-        let mut peer = Peer::start(bed, &[("FAIR_WAIT", "8000")]).await;
         let guard = client.fair("a").lock_leased(secs(600)).await.unwrap();
-        peer.wait("a", 1);
-        queued(bed, "a", 1).await;
-        let behind = waiter(&client, "a");
-        queued(bed, "a", 2).await;
-        let places = queue(bed, "a").await;
-        listens(bed, "a", &places[0]).await;
-        peer.child.stop();
-        guard.unlock().await.unwrap();
-        let guard = ends("the waiter behind the frozen one", behind).await.unwrap();
-        let _: u64 = bed.admin.cmd(&["RPUSH", HISTORY, "+me"]).await;
-        peer.child.cont();
-        // When the resumed process waits again, it has read its old messages.
-        let head = async || queue(bed, "a").await.first().map(|owner| client_of(owner).to_owned());
-        becomes("the client of the head", Some(peer.id.clone()), head).await;
-        assert!(guard.is_held(), "the next has lost the lock");
-        assert_eq!(holders(bed, "a").await, [(text(guard.owner()), "1".to_owned())].into(), "the next holds it alone");
-        let _: u64 = bed.admin.cmd(&["RPUSH", HISTORY, "-me"]).await;
-        guard.unlock().await.unwrap();
-        peer.child.expect("+ a").await;
-        peer.child.expect("- a").await;
-        assert_eq!(history(bed).await, ["me", peer.id.as_str()]);
-        peer.close().await;
-        let _: u64 = bed.admin.cmd(&["DEL", HISTORY]).await;
+        let mut peer = Child::spawn("passing::process_to_be_frozen", &[("URL", &bed.server.url())]);
+        let late = peer.line().await.unwrap_or_else(|| panic!("no process: {}", peer.output()));
+        late_head_takes_a_new_place(bed, (&client, guard), &late, || peer.stop(), || peer.cont()).await;
+        peer.expect("closed").await;
+        assert!(peer.wait().await.success(), "{}", peer.output());
         keys_gone(bed).await;
     })
     .await;
 }
 
-/// Messages and replies to the waiter arrive after the first lease has ended. The waiter must not treat them as a
-/// grant.
+/// Waits for the lock once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_to_be_frozen() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let client = bed::builder(&std::env::var("URL").unwrap()).fair_wait(secs(8)).connect().await.unwrap();
+    child::say(client.id());
+    client.fair("a").lock().await.unwrap().unlock().await.unwrap();
+    client.shutdown(PATIENCE).await.unwrap();
+    child::say("closed");
+}
+
+/// Messages and replies to the waiter arrive after the first lease has ended.
 async fn a_message_that_comes_after_the_first_lease_is_not_the_lock(only_replies: bool) {
     fair(async |bed| {
         let proxy = bed.proxy();
@@ -90,25 +107,8 @@ async fn a_message_that_comes_after_the_first_lease_is_not_the_lock(only_replies
         let late = bed.connect(builder.fair_wait(secs(8))).await;
         let guard = direct.fair("a").lock_leased(secs(600)).await.unwrap();
         let first = waiter(&late, "a");
-        queued(bed, "a", 1).await;
-        let behind = waiter(&direct, "a");
-        queued(bed, "a", 2).await;
-        let places = queue(bed, "a").await;
-        listens(bed, "a", &places[0]).await;
-        if only_replies {
-            proxy.set_downstream_mode(Mode::Hang);
-        } else {
-            proxy.blackhole(true);
-        }
-        guard.unlock().await.unwrap();
-        let guard = ends("the waiter behind it", behind).await.unwrap();
-        proxy.heal();
-        let again = async || queue(bed, "a").await.iter().any(|owner| client_of(owner) == late.id());
-        eventually("it stands in the queue again", again).await;
-        assert!(!first.is_finished(), "it has taken an old message for the lock");
-        assert!(guard.is_held(), "the waiter behind it has lost the lock");
-        assert_eq!(holders(bed, "a").await, [(text(guard.owner()), "1".to_owned())].into(), "it holds alone");
-        guard.unlock().await.unwrap();
+        let silence = || if only_replies { proxy.set_downstream_mode(Mode::Hang) } else { proxy.blackhole(true) };
+        late_head_takes_a_new_place(bed, (&direct, guard), late.id(), silence, || proxy.heal()).await;
         ends("the late waiter", first).await.unwrap().unlock().await.unwrap();
         bed::end(late).await;
         keys_gone(bed).await;

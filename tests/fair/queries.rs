@@ -49,40 +49,27 @@ async fn queue_queries_return_waiters_in_order() {
     .await;
 }
 
-/// The queue has two waiters of Java: one whose deadline has passed, and one without a deadline.
+/// The queue has three waiters of Java: the deadline of the first has passed, and the last has none.
 #[tokio::test]
-async fn queue_query_reads_expired_and_missing_deadlines() {
+async fn queue_queries_read_expired_and_missing_deadlines_and_change_nothing() {
     fair(async |bed| {
         let client = bed.client().await;
         let lock = client.fair("a");
+        plant(bed, "a", "over", -1000.0).await;
         plant(bed, "a", DEAD_JAVA, 300_000.0).await;
-        plant(bed, "a", "over", -1000.0).await;
         let _: u64 = bed.admin.cmd(&["RPUSH", &queue_key("a"), "none"]).await;
-        let found = lock.queue().await.unwrap();
-        let remaining: Vec<_> = found.waiters.iter().map(|waiter| waiter.remaining).collect();
-        assert!(remaining[0].is_some_and(|left| left > ms(0) && left <= secs(300)), "{remaining:?}");
-        assert_eq!(remaining[1..], [Some(ms(0)), None]);
-        assert_eq!(lock.position(&DEAD_JAVA.parse().unwrap()).await.unwrap(), Some(0));
-        let _: u64 = bed.admin.cmd(&["DEL", &queue_key("a"), &deadlines_key("a")]).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn queue_queries_do_not_change_the_queue() {
-    fair(async |bed| {
-        let client = bed.client().await;
-        let lock = client.fair("a");
-        plant(bed, "a", "over", -1000.0).await;
         let look = async || {
             let deadlines: Vec<String> = bed.admin.cmd(&["ZRANGE", &deadlines_key("a"), "0", "-1", "WITHSCORES"]).await;
             (bed.admin.keys().await, queue(bed, "a").await, deadlines)
         };
         let before = look().await;
-        assert_eq!(before.1, ["over"]);
-        lock.queue().await.unwrap();
-        lock.queue_len().await.unwrap();
-        lock.position(&client.owner()).await.unwrap();
+        assert_eq!(before.1, ["over", DEAD_JAVA, "none"]);
+        let found = lock.queue().await.unwrap();
+        let remaining: Vec<_> = found.waiters.iter().map(|waiter| waiter.remaining).collect();
+        assert!(remaining[1].is_some_and(|left| left > ms(0) && left <= secs(300)), "{remaining:?}");
+        assert_eq!((remaining[0], remaining[2], remaining.len()), (Some(ms(0)), None, 3));
+        assert_eq!(lock.position(&DEAD_JAVA.parse().unwrap()).await.unwrap(), Some(1));
+        assert_eq!(lock.queue_len().await.unwrap(), 3);
         assert_eq!(look().await, before);
         let _: u64 = bed.admin.cmd(&["DEL", &queue_key("a"), &deadlines_key("a")]).await;
     })

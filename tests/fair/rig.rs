@@ -1,15 +1,13 @@
-//! Helpers of the fair lock's tests: keys, clients that keep their places (queue entries), and waiters that arrive in
-//! order.
+//! Helpers of the fair lock's tests: keys, clients that keep their places (queue entries), and waiters.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use distlock::{Builder, Client, FairLock, Guard};
+use distlock::{Builder, Client, Flavour, Guard};
 use tokio::task::JoinHandle;
 
 use bed::harm::sha;
 use bed::wire::Wire;
-use bed::{Bed, PATIENCE, becomes, ends, secs};
+use bed::{Bed, PATIENCE, becomes, secs};
 
 /// A waiter that a dead Java process has left behind.
 pub const DEAD_JAVA: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -59,6 +57,11 @@ pub async fn listens(bed: &Bed, name: &str, owner: &str) {
     becomes("listeners of a waiter's channel", 1, async || bed.admin.numsub(&channel(name, owner)).await).await;
 }
 
+/// Runs a body on one server, which the body may inspect.
+pub async fn fair_at_one(body: impl AsyncFn(&Bed)) {
+    bed::at_one(|client, name| client.lock(Flavour::Fair, name), body).await;
+}
+
 pub async fn keys_gone(bed: &Bed) {
     becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;
 }
@@ -72,37 +75,9 @@ pub fn waiter(client: &Client, name: &str) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}")) })
 }
 
-/// Queues waiters in order. Each waiter that acquires records its number and releases the lock.
-pub async fn line_up(bed: &Bed, locks: &[FairLock], count: usize) -> Line {
-    let served = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let (mut tasks, name) = (Vec::new(), locks[0].name());
-    let before = queue(bed, name).await.len();
-    for n in 0..count {
-        let (lock, served) = (locks[n % locks.len()].clone(), Arc::clone(&served));
-        tasks.push(tokio::spawn(async move {
-            let guard = lock.lock().await.unwrap_or_else(|error| panic!("waiter {n} failed: {error:?}"));
-            served.lock().push(n);
-            guard.unlock().await.unwrap_or_else(|error| panic!("the release of waiter {n} failed: {error:?}"));
-        }));
-        queued(bed, name, before + n + 1).await;
-    }
-    Line { served, tasks }
-}
-
-pub struct Line {
-    served: Arc<parking_lot::Mutex<Vec<usize>>>,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-impl Line {
-    /// Asserts that all waiters are served in the order of their arrival.
-    pub async fn served_in_order(self) {
-        let count = self.tasks.len();
-        for task in self.tasks {
-            ends("a waiter in the line", task).await.unwrap();
-        }
-        assert_eq!(*self.served.lock(), (0..count).collect::<Vec<_>>());
-    }
+/// The client of an owner.
+pub fn client_of(owner: &str) -> &str {
+    owner.rsplit_once(':').map_or(owner, |(client, _)| client)
 }
 
 /// Counts the script calls of operations. Refreshes and renewals are not counted, because they depend on the clock.

@@ -1,9 +1,12 @@
 //! Behaviour that Redisson's own tests of its fair lock show (`RedissonFairLockTest`). Tests that apply to every
 //! flavour are in the conformance suite, and tests of times and deadlines in `sim/timing/fair.rs`.
 
-use distlock::Error;
+use std::sync::Arc;
 
-use crate::rig::{keys_gone, line_up, patient, patient_client, queue, queued, waiter};
+use distlock::Error;
+use parking_lot::Mutex;
+
+use crate::rig::{client_of, holders, keys_gone, patient, patient_client, queue, queued, waiter};
 use bed::{becomes, ends, eventually, fair, idle, in_vain, ms, secs, with_longer_waits};
 
 /// `testMultipleLocks` and `testConcurrency_MultiInstance_Ordering`: 500 waiters of one client, and of several clients.
@@ -17,9 +20,21 @@ async fn five_hundred_waiters_are_served_in_order() {
                 locks.push(patient_client(bed).await.fair("a"));
             }
             let guard = holder.fair("a").lock_leased(secs(600)).await.unwrap();
-            let line = line_up(bed, &locks, 500).await;
+            let (served, mut tasks) = (Arc::new(Mutex::new(Vec::new())), Vec::new());
+            for n in 0..500 {
+                let (lock, served) = (locks[n % count].clone(), Arc::clone(&served));
+                tasks.push(tokio::spawn(async move {
+                    let guard = lock.lock().await.unwrap();
+                    served.lock().push(n);
+                    guard.unlock().await.unwrap();
+                }));
+                queued(bed, "a", n + 1).await;
+            }
             guard.unlock().await.unwrap();
-            line.served_in_order().await;
+            for task in tasks {
+                ends("a waiter in the line", task).await.unwrap();
+            }
+            assert_eq!(*served.lock(), (0..500).collect::<Vec<_>>());
             keys_gone(bed).await;
         }
     })
@@ -123,3 +138,35 @@ bed::cases!(on two threads, waiter_that_gives_up_during_a_pause_leaves_the_queue
     when_its_wait_ends = true,
     when_it_is_dropped = false,
 );
+
+/// Redisson #4661, #4323: queues stay after an application's restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_removes_its_waiters_from_the_queue() {
+    fair(async |bed| {
+        let [holder, going, alive] = [patient_client(bed).await, patient_client(bed).await, patient_client(bed).await];
+        let guard = holder.fair("a").lock().await.unwrap();
+        let leaving: Vec<_> = (0..16)
+            .map(|_| {
+                let lock = going.fair("a");
+                tokio::spawn(async move { lock.lock().await })
+            })
+            .collect();
+        queued(bed, "a", 16).await;
+        let behind = waiter(&alive, "a");
+        queued(bed, "a", 17).await;
+        going.shutdown(bed::PATIENCE).await.unwrap();
+        let left = queue(bed, "a").await;
+        let clients: Vec<_> = left.iter().map(|owner| client_of(owner)).collect();
+        assert_eq!(clients, [alive.id()], "places that the shutdown left");
+        for task in leaving {
+            let outcome = ends("a waiter of the client that shuts down", task).await.unwrap();
+            assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+        }
+        // The release grants the lock, so no dead waiter has to be detected.
+        guard.unlock().await.unwrap();
+        assert_eq!(holders(bed, "a").await, [(left[0].clone(), "1".to_owned())].into(), "the waiter behind them holds");
+        ends("the waiter behind them", behind).await.unwrap().unlock().await.unwrap();
+        keys_gone(bed).await;
+    })
+    .await;
+}

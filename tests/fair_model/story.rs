@@ -187,10 +187,6 @@ impl<'a> Story<'a> {
         }
     }
 
-    fn stands(&self, owner: &str) -> bool {
-        self.model.queue.iter().any(|other| other == owner)
-    }
-
     /// Returns true if the scripts can only guess the wait of a Java waiter ahead. Also true if the waiters ahead may
     /// reduce deadlines beyond their waits by more than the reserve.
     fn guessed(&self, owner: &str) -> bool {

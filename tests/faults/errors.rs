@@ -2,12 +2,11 @@
 
 use distlock::{Error, Flavour};
 use distlock_support::RedisServer;
-
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use crate::fake::Fake;
-use crate::rig::HOUR;
+use crate::rig::{HOUR, heals};
 use bed::fault::brisk;
 use bed::{PATIENCE, builder, ends, eventually, reentrant, refusal, secs};
 
@@ -33,14 +32,19 @@ async fn connect_error_names_unreachable_server() {
 }
 
 /// While a server refuses connections, the client sends nothing. So no command is in doubt, and each error names the
-/// server and the cause.
+/// server and the cause, also after a wait that is shorter than `command_timeout`. The error of `unlock` is not
+/// retryable, because `unlock` consumes the guard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
     reentrant(async |bed| {
         for direct in [false, true] {
-            let client = brisk(&bed.server.url()).retry_attempts(0).direct(direct).connect().await.unwrap();
+            let client = bed.connect(brisk(&bed.server.url()).retry_attempts(0).direct(direct)).await;
+            let slow = bed.connect(builder(&bed.server.url()).direct(direct)).await;
+            let guard = client.reentrant("held").lock_leased(HOUR).await.unwrap();
             let place = bed.server.addr().to_string();
             bed.server.kill9();
+            let error = guard.unlock().await.unwrap_err();
+            assert!(!error.is_retryable(), "{error:?}");
             // The first command may have been in flight when the connection broke, so its error may differ.
             let told = async || {
                 let Err(error) = client.reentrant("a").try_lock().await else { panic!("no server is up") };
@@ -50,28 +54,14 @@ async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
             eventually("the error names the refusal and is not in doubt", told).await;
             let error = client.reentrant("a").try_lock().await.unwrap_err();
             assert!(!error.to_string().contains("carried out"), "{error}");
-            tokio::task::block_in_place(|| bed.server.restart());
-            crate::rig::heals(&client).await;
-            client.shutdown(PATIENCE).await.unwrap();
-        }
-    })
-    .await;
-}
-
-/// A wait shorter than `command_timeout` ends with the cause, not only with `Timeout`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wait_that_ends_without_connection_reports_refusal() {
-    reentrant(async |bed| {
-        for direct in [false, true] {
-            let client = bed.connect(builder(&bed.server.url()).direct(direct)).await;
-            bed.server.kill9();
-            let told = async || match client.reentrant("a").lock_for(secs(1)).await {
+            let told = async || match slow.reentrant("a").lock_for(secs(1)).await {
                 Err(error) => error.to_string().contains("refused"),
                 Ok(_) => false,
             };
-            eventually("the error names the refusal", told).await;
+            eventually("the error of a wait names the refusal", told).await;
             tokio::task::block_in_place(|| bed.server.restart());
-            crate::rig::heals(&client).await;
+            heals(&client).await;
+            heals(&slow).await;
         }
     })
     .await;
@@ -152,21 +142,19 @@ async fn errors_name_the_lock_and_the_server() {
                 assert_eq!((origin.lock(), origin.server()), (Some("orders"), Some(&*place)));
             };
             let lock = client.reentrant("orders");
-            let () = bed.admin.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+            bed.admin.config_set("min-replicas-to-write", "1").await;
             let refused = lock.try_lock().await.unwrap_err();
             assert!(matches!(&refused, Error::Server { .. }), "{refused:?}");
             told(refused);
-            let () = bed.admin.cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+            bed.admin.config_set("min-replicas-to-write", "0").await;
             bed.server.stop();
             let silent = lock.try_lock().await.unwrap_err();
             assert!(matches!(&silent, Error::Timeout { .. } | Error::Connection { .. }), "{silent:?}");
             told(silent);
             bed.server.cont();
-            crate::rig::heals(&client).await;
+            heals(&client).await;
             // The acquire without an answer may have run. It is undone in the background.
-            let admin = &bed.admin;
-            eventually("the acquire in doubt is undone", async || admin.cmd::<u64>(&["EXISTS", "orders"]).await == 0)
-                .await;
+            eventually("the acquire in doubt is undone", async || !bed.admin.exists("orders").await).await;
         }
     })
     .await;
@@ -192,18 +180,4 @@ async fn error_for_a_key_of_another_type_names_the_types_and_no_script() {
         let () = bed.admin.cmd(&["DEL", "string"]).await;
     })
     .await;
-}
-
-/// `unlock` consumes the guard, so there is nothing to retry.
-#[tokio::test]
-async fn error_of_a_failed_unlock_is_not_retryable() {
-    for direct in [false, true] {
-        let server = RedisServer::start();
-        let client = brisk(&server.url()).retry_attempts(0).direct(direct).connect().await.unwrap();
-        let guard = client.reentrant("a").lock_leased(HOUR).await.unwrap();
-        server.kill9();
-        let error = guard.unlock().await.unwrap_err();
-        assert!(!error.is_retryable(), "{error:?}");
-        drop(client);
-    }
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use distlock::{Acquire, DistLock as _, Error, NotHeld, Released};
 use redis::Value;
 
-use crate::rig::patient;
-use bed::{ends, idle, ms, reentrant};
+use bed::{ends, idle, ms, passer, reentrant};
 
 /// A name may be any bytes. The lock uses one key of this name and one channel, and touches no other key.
 #[tokio::test]
@@ -24,44 +23,22 @@ async fn names_that_look_like_commands_touch_no_other_keys() {
     ];
     reentrant(async |bed| {
         let () = bed.admin.cmd(&["SET", "victim", "alive"]).await;
-        for prefix in ["", "{app}:"] {
-            let named = || bed.still_builder().name_prefix(prefix);
-            let (client, other) = (bed.connect(named()).await, bed.connect(named()).await);
-            for name in ODD {
-                let (lock, key) = (client.reentrant(name), format!("{prefix}{name}"));
-                let guard = lock.lock().await.unwrap();
-                let mut expected = [key.as_str(), "victim"];
-                expected.sort_unstable();
-                assert_eq!(bed.admin.keys().await, expected, "{name:?}");
-                let contender = other.reentrant(name);
-                let contending = tokio::spawn(async move { contender.lock().await.unwrap() });
-                let channel = if prefix.is_empty() { format!("{{{key}}}") } else { key };
-                let channel = format!("redisson_lock__channel:{channel}");
-                bed::becomes(&channel, 1, async || bed.admin.numsub(&channel).await).await;
-                assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{name:?}");
-                ends("the waiter", contending).await.unwrap().unlock().await.unwrap();
-                assert!(!lock.force_unlock().await.unwrap());
-            }
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
+        for name in ODD {
+            let lock = client.reentrant(name);
+            let guard = lock.lock().await.unwrap();
+            let mut expected = [name, "victim"];
+            expected.sort_unstable();
+            assert_eq!(bed.admin.keys().await, expected, "{name:?}");
+            let contending = passer(other.reentrant(name));
+            let channel = format!("redisson_lock__channel:{{{name}}}");
+            bed::becomes(&channel, 1, async || bed.admin.numsub(&channel).await).await;
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{name:?}");
+            ends("the waiter", contending).await.unwrap();
+            assert!(!lock.force_unlock().await.unwrap());
         }
         assert_eq!(bed.admin.cmd::<String>(&["GET", "victim"]).await, "alive");
         let () = bed.admin.cmd(&["DEL", "victim"]).await;
-    })
-    .await;
-}
-
-/// Waiters poll a foreign hash without a TTL, and notice its deletion without a message.
-#[tokio::test]
-async fn waiter_polls_foreign_hash_without_ttl() {
-    reentrant(async |bed| {
-        let client = bed.connect(patient(&bed.server.url()).poll_cap(ms(300))).await;
-        let () = bed.admin.cmd(&["HSET", "a", "stranger", "1"]).await;
-        let lock = client.reentrant("a");
-        assert!(lock.try_lock().await.unwrap().is_none());
-        bed.admin.reset_stats().await;
-        let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
-        bed::eventually("it looks again and again", async || bed.admin.calls("evalsha").await >= 4).await;
-        let () = bed.admin.cmd(&["DEL", "a"]).await;
-        ends("the waiter", waiting).await.unwrap().unlock().await.unwrap();
     })
     .await;
 }

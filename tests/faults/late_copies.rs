@@ -1,8 +1,9 @@
-//! Late copies of commands that were answered long ago. The current holder's lock must not change.
+//! Late copies of commands that were answered long ago. The current holder's lock must not change. `tests/sim` has late
+//! copies of every command (`states.rs`, `copies.rs`, `sequences.rs`).
 
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner, Released};
+use distlock::{Acquire, Flavour, Guard, Released};
 use distlock_support::{Action, Matcher};
 
 use bed::wire::{Wire, arrives};
@@ -41,7 +42,7 @@ async fn extends(guard: &Guard, lease: Duration) {
 }
 
 #[tokio::test]
-async fn copy_of_release_ends_no_later_hold() {
+async fn copy_of_release_or_acquire_changes_no_later_hold() {
     each(async |bed, flavour| {
         let (client, other) = (bed.client().await, bed.client().await);
         let lock = client.lock(flavour, "x");
@@ -60,51 +61,20 @@ async fn copy_of_release_ends_no_later_hold() {
         assert!(second.is_none(), "{flavour}: two holders");
         assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
         held.unlock().await.unwrap();
+        // Likewise, a copy of an acquire does not count a given-up hold twice.
+        let given_up = enter(&*lock, &me).await;
+        let copy = wire.last(bed).await;
+        let me = given_up.into_owner();
+        idle(&client).await;
+        arrives(bed, &copy).await;
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}: counted twice");
+        assert_eq!(lock.release(&me).await.unwrap(), Released::Free, "{flavour}");
     })
     .await;
 }
 
-/// An owner has two holds and releases one. `unlisted`: the released hold is the first hold of a new owner, and has no
-/// id in the owner's list.
-#[tokio::test]
-async fn copy_of_partial_release_ends_no_other_hold() {
-    each(async |bed, flavour| {
-        let client = bed.client().await;
-        let lock = client.lock(flavour, "x");
-        lock.lock().await.unwrap().unlock().await.unwrap();
-        let wire = Wire::tap(&bed.server).await;
-        for unlisted in [false, true] {
-            let what = format!("{flavour}, unlisted: {unlisted}");
-            let (goes, stays) = if unlisted {
-                let first = lock.lock().await.unwrap();
-                let me = first.owner().clone();
-                (first, enter(&*lock, &me).await)
-            } else {
-                let me = client.owner();
-                let outer = enter(&*lock, &me).await;
-                enter(&*lock, &me).await.unlock().await.unwrap();
-                (enter(&*lock, &me).await, outer)
-            };
-            let me = stays.owner().clone();
-            assert_eq!(goes.unlock().await.unwrap(), Released::StillHeld(1), "{what}");
-            let copy = wire.last(bed).await;
-            arrives(bed, &copy).await;
-            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{what}");
-            let again = enter(&*lock, &me).await;
-            arrives(bed, &copy).await;
-            assert_eq!(lock.hold_count(&me).await.unwrap(), 2, "{what}");
-            stays.unlock().await.unwrap();
-            arrives(bed, &copy).await;
-            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{what}");
-            assert!(again.is_held(), "{what}");
-            assert_eq!(again.unlock().await.unwrap(), Released::Free, "{what}");
-        }
-    })
-    .await;
-}
-
-/// A copy of an extend to a shorter lease arrives after extends to longer leases. `in_doubt`: the extend's reply was
-/// lost. `given`: the acquire named its owner.
+/// A copy of an extend to a shorter lease arrives after extends to longer leases, and at the owner's next hold.
+/// `in_doubt`: the extend's reply was lost. `given`: the acquire named its owner.
 async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
     each(async |bed, flavour| {
         let proxy = bed.proxy();
@@ -138,7 +108,12 @@ async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
             extends(&guard, secs(100)).await;
             let left = bed.admin.pttl("x").await;
             assert!(left <= 100_000, "{what}: an extend that is no copy counts, and {left} ms are left");
+            let me = guard.owner().clone();
             assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{what}");
+            let again = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
+            arrives(bed, &copy).await;
+            lasts(bed, &again, 300, &what).await;
+            assert_eq!(again.unlock().await.unwrap(), Released::Free, "{what}");
         }
         end(client).await;
     })
@@ -149,75 +124,3 @@ bed::cases!(a_copy_of_an_extend_cuts_no_later_lease:
     answered = false,
     in_doubt = true,
 );
-
-/// A guard with a fresh owner was extended and released. The owner then acquires the lock again.
-#[tokio::test]
-async fn copy_of_extend_shortens_no_lease_of_later_hold() {
-    each(async |bed, flavour| {
-        let client = bed.client().await;
-        let lock = client.lock(flavour, "x");
-        let guard = lock.lock_leased(secs(600)).await.unwrap();
-        guard.extend(secs(500)).await.unwrap();
-        let wire = Wire::tap(&bed.server).await;
-        guard.extend(secs(100)).await.unwrap();
-        let copy = wire.last(bed).await;
-        let me = guard.owner().clone();
-        guard.unlock().await.unwrap();
-        let again = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
-        arrives(bed, &copy).await;
-        lasts(bed, &again, 300, &flavour.to_string()).await;
-        assert_eq!(again.unlock().await.unwrap(), Released::Free, "{flavour}");
-    })
-    .await;
-}
-
-/// Acquires as a new owner, and returns the acquire's words on the wire too. Before that, the server learns the script
-/// and the client learns the server's clock.
-async fn acquired(bed: &Bed, client: &Client, lock: &dyn DistLock) -> (Owner, Guard, Vec<String>) {
-    let me = client.owner();
-    enter(lock, &me).await.unlock().await.unwrap();
-    let wire = Wire::tap(&bed.server).await;
-    let guard = enter(lock, &me).await;
-    (me, guard, wire.last(bed).await)
-}
-
-#[tokio::test]
-async fn copy_of_acquire_does_not_count_given_up_hold_twice() {
-    each(async |bed, flavour| {
-        let client = bed.client().await;
-        let lock = client.lock(flavour, "x");
-        let (me, guard, copy) = acquired(bed, &client, &*lock).await;
-        let handed = guard.into_owner();
-        idle(&client).await;
-        arrives(bed, &copy).await;
-        assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}: counted twice");
-        assert_eq!(lock.release(&handed).await.unwrap(), Released::Free, "{flavour}");
-    })
-    .await;
-}
-
-/// `first`: the acquire named no owner, so the client made one.
-#[tokio::test]
-async fn copy_of_release_by_owner_ends_no_other_hold() {
-    each(async |bed, flavour| {
-        let (client, other) = (bed.client().await, bed.client().await);
-        let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
-        for first in [false, true] {
-            let what = format!("{flavour}, first {first}");
-            let given_up = if first { lock.lock().await.unwrap() } else { enter(&*lock, &client.owner()).await };
-            let me = given_up.into_owner();
-            idle(&client).await;
-            let they: Owner = me.as_str().parse().unwrap();
-            let held = enter(&*theirs, &they).await;
-            let wire = Wire::tap(&bed.server).await;
-            assert_eq!(theirs.release(&they).await.unwrap(), Released::StillHeld(1), "{what}");
-            for copy in wire.calls(bed).await {
-                arrives(bed, &copy).await;
-            }
-            assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{what}");
-            assert_eq!(other.renew_now().await.lost, 0, "{what}");
-            assert_eq!(held.unlock().await.unwrap(), Released::Free, "{what}");
-        }
-    })
-    .await;
-}

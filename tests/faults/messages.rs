@@ -40,7 +40,7 @@ async fn odd_message_causes_at_most_one_attempt() {
             let task = tokio::spawn(async move { lock.lock().await.unwrap() });
             becomes("waiting tasks", 1, async || waiter.stats().waiting).await;
             one_listens(bed).await;
-            idle_but_waiting(&waiter).await;
+            becomes("commands under way", 0, async || waiter.stats().under_way).await;
             bed.admin.reset_stats().await;
             if here {
                 for message in odd {
@@ -63,10 +63,6 @@ async fn odd_message_causes_at_most_one_attempt() {
         }
     })
     .await;
-}
-
-async fn idle_but_waiting(client: &Client) {
-    becomes("commands under way", 0, async || client.stats().under_way).await;
 }
 
 /// A process that only waits for the lock, so that its memory can be measured.

@@ -108,6 +108,10 @@ async fn acquires_and_releases_are_retried_through_temporary_refusals() {
                 let pending = hasty.reentrant("pending").lock().await.unwrap();
                 let endless = refuse(bed, code).await;
                 is_refused(&client, code).await;
+                if code == "BUSY" {
+                    let renewed = client.renew_now().await;
+                    assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (0, 1, 0));
+                }
                 drop(dropped);
                 let unlocking = tokio::spawn(unlocked.unlock());
                 match pending.unlock().await {

@@ -1,12 +1,10 @@
-//! Servers that refuse commands.
+//! Servers that refuse commands. `passing.rs` has the refusals that pass.
 
 use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
-use distlock_support::{Admin, RedisServer};
 
 use crate::fake::Fake;
-use crate::rig::patient;
-use bed::fault::{count, refused, warm};
-use bed::{PATIENCE, becomes, builder, ends, enter, eventually, idle, ms, reentrant, run_on, secs};
+use bed::fault::{refused, warm};
+use bed::{PATIENCE, builder, enter, idle, reentrant, secs};
 
 /// A refusal applies to one command, and not to later commands in flight on the same connection. If a command that ran
 /// were reported as refused, its lock would stay held.
@@ -33,25 +31,6 @@ async fn refusal_fails_only_its_own_command() {
         fake.always(b":0\r\n");
         guard.expect("nil means held").unlock().await.unwrap();
     }
-    client.shutdown(PATIENCE).await.unwrap();
-}
-
-/// A server refuses commands while it loads its data. An acquire that may wait is retried.
-#[tokio::test]
-async fn acquire_is_retried_while_server_loads_its_data() {
-    let fake = Fake::start().await;
-    let client = patient(&fake.url()).connect().await.unwrap();
-    let mut refusals = 0;
-    fake.set(move |_| {
-        refusals += 1;
-        let loading = b"-LOADING Redis is loading the dataset in memory\r\n";
-        Some(if refusals <= 4 { loading.to_vec() } else { b"_\r\n".to_vec() })
-    });
-    let error = client.reentrant("a").try_lock().await.expect_err("it is loading");
-    assert!(error.is_retryable() && !error.outcome_unknown(), "{error:?}");
-    let guard = ends("an acquire at a server that is loading", client.reentrant("a").lock()).await.unwrap();
-    fake.always(b":0\r\n");
-    guard.unlock().await.unwrap();
     client.shutdown(PATIENCE).await.unwrap();
 }
 
@@ -109,66 +88,6 @@ async fn a_release_on_a_key_of_another_type_is_an_error() {
             assert_eq!(bed.admin.cmd::<i64>(&["DEL", "key"]).await, 1, "{make:?}: it is left alone");
             idle(&client).await;
         }
-    })
-    .await;
-}
-
-/// A server runs an endless script of another client. Acquires are retried until the script is killed, and nothing is
-/// lost.
-#[tokio::test]
-async fn acquire_is_retried_while_server_is_busy() {
-    let server = RedisServer::builder().arg("--busy-reply-threshold", "100").start();
-    run_on(
-        server,
-        |client, name| client.lock(Flavour::Reentrant, name),
-        async |bed| {
-            let client = bed.connect(patient(&bed.server.url())).await;
-            let held = client.reentrant("held").lock().await.unwrap();
-            let lock = client.reentrant("a");
-            let url = bed.server.url();
-            let endless =
-                tokio::spawn(async move { Admin::from_url(&url).await.raw(&["EVAL", "while true do end", "0"]).await });
-            let busy = async || match lock.try_lock().await {
-                Err(error) => error.to_string().contains("BUSY"),
-                Ok(guard) => {
-                    drop(guard);
-                    false
-                }
-            };
-            eventually("the server is busy", busy).await;
-            let error = lock.try_lock().await.unwrap_err();
-            assert!(error.is_retryable() && !error.outcome_unknown(), "{error:?}");
-            let renewed = client.renew_now().await;
-            assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (0, 1, 0));
-            let waiting = client.reentrant("b");
-            let waiting = tokio::spawn(async move { waiting.lock().await });
-            tokio::time::sleep(ms(100)).await;
-            assert!(!waiting.is_finished(), "granted by a busy server");
-            let () = bed.admin.cmd(&["SCRIPT", "KILL"]).await;
-            ends("the waiting acquire", waiting).await.unwrap().unwrap().unlock().await.unwrap();
-            assert!(endless.await.unwrap().is_err());
-            becomes("locks that are renewed", 1, async || client.renew_now().await.renewed).await;
-            held.unlock().await.unwrap();
-        },
-    )
-    .await;
-}
-
-/// The server refuses a write if too few replicas are connected. Acquires are retried until there are enough.
-#[tokio::test]
-async fn acquire_is_retried_while_server_has_too_few_replicas() {
-    reentrant(async |bed| {
-        let client = bed.connect(patient(&bed.server.url())).await;
-        warm(&client).await;
-        bed.admin.config_set("min-replicas-to-write", "1").await;
-        refused(client.reentrant("a").try_lock().await, "NOREPLICAS");
-        assert_eq!(count(&bed.admin, "a").await, 0);
-        let lock = client.reentrant("a");
-        let waiting = tokio::spawn(async move { lock.lock().await });
-        tokio::time::sleep(ms(100)).await;
-        assert!(!waiting.is_finished(), "granted without replicas");
-        bed.admin.config_set("min-replicas-to-write", "0").await;
-        ends("the waiting acquire", waiting).await.unwrap().unwrap().unlock().await.unwrap();
     })
     .await;
 }

@@ -12,66 +12,44 @@ use bed::fault::brisk;
 use bed::harm::sha;
 use bed::{PATIENCE, ends, idle, ms, secs};
 
-/// Replies of every RESP2 and RESP3 type, and some that are malformed.
-const ODD: &[&str] = &[
-    "_\r\n",
-    "+OK\r\n",
-    "+\r\n",
-    ":0\r\n",
-    ":1\r\n",
-    ":-1\r\n",
-    ":-2\r\n",
-    ":-3\r\n",
-    ":-4\r\n",
-    ":9223372036854775807\r\n",
-    ":-9223372036854775808\r\n",
-    "$-1\r\n",
-    "$0\r\n\r\n",
-    "$3\r\nabc\r\n",
-    "$4\r\n\u{1f512}\r\n",
-    "*-1\r\n",
-    "*0\r\n",
-    "*1\r\n:1\r\n",
-    "*1\r\n:0\r\n",
-    "*1\r\n:7\r\n",
-    "*1\r\n_\r\n",
-    "*1\r\n*1\r\n*1\r\n*0\r\n",
-    "*1\r\n-ERR inside\r\n",
-    "*2\r\n:0\r\n+x\r\n",
-    "*2\r\n:1\r\n+x\r\n",
-    "*2\r\n+x\r\n:0\r\n",
-    "*2\r\n:-2\r\n+odd number\r\n",
-    "*3\r\n:5\r\n$1\r\na\r\n:1\r\n",
-    "*3\r\n:5\r\n$1\r\na\r\n$2\r\n-1\r\n",
-    "%0\r\n",
-    "%1\r\n+a\r\n:1\r\n",
-    "~0\r\n",
-    "~2\r\n:1\r\n:2\r\n",
-    "#t\r\n",
-    "#f\r\n",
-    ",3.14\r\n",
-    ",inf\r\n",
-    ",nan\r\n",
-    "(123456789012345678901234567890\r\n",
-    "=7\r\ntxt:abc\r\n",
-    "!9\r\nERR bulky\r\n",
-    "-\r\n",
-    "-ERR\r\n",
-    "-ERR something\r\n",
-    "-lower case\r\n",
-    "-NOSCRIPT again and again\r\n",
-    "-MOVED 1234 127.0.0.1:1\r\n",
-    "-ASK 1234 127.0.0.1:1\r\n",
-    "-CROSSSLOT Keys in request don't hash to the same slot\r\n",
-    "-CLUSTERDOWN The cluster is down\r\n",
-    "-EXECABORT x\r\n",
-    "-NOAUTH Authentication required.\r\n",
-    "-WRONGTYPE x\r\n",
-    ">3\r\n+message\r\n+elsewhere\r\n+x\r\n",
-    "|1\r\n+a\r\n+b\r\n:5\r\n",
-    "@garbage\r\n",
-    "\r\n",
-    "HTTP/1.1 400 Bad Request\r\n\r\n",
+/// Replies of every RESP2 and RESP3 type, and some that are malformed. Each ends with `\r\n`.
+const SHORT: &[&str] = &[
+    "_", "+OK", "+", ":0", ":1", ":-1", ":-2", ":-3", ":-4", "$-1", "$0\r\n", "*-1", "*0", "*1\r\n:1", "*1\r\n:0",
+    "*1\r\n:7", "*1\r\n_", "%0", "~0", "#t", "#f", ",3.14", ",inf", ",nan", "-", "-ERR", "@garbage", "",
+];
+
+/// More of them, with several lines or with a text.
+const LONG: &[&str] = &[
+    ":9223372036854775807",
+    ":-9223372036854775808",
+    "$3\r\nabc",
+    "$4\r\n\u{1f512}",
+    "*1\r\n*1\r\n*1\r\n*0",
+    "*1\r\n-ERR inside",
+    "*2\r\n:0\r\n+x",
+    "*2\r\n:1\r\n+x",
+    "*2\r\n+x\r\n:0",
+    "*2\r\n:-2\r\n+odd number",
+    "*3\r\n:5\r\n$1\r\na\r\n:1",
+    "*3\r\n:5\r\n$1\r\na\r\n$2\r\n-1",
+    "%1\r\n+a\r\n:1",
+    "~2\r\n:1\r\n:2",
+    "(123456789012345678901234567890",
+    "=7\r\ntxt:abc",
+    "!9\r\nERR bulky",
+    "-ERR something",
+    "-lower case",
+    "-NOSCRIPT again and again",
+    "-MOVED 1234 127.0.0.1:1",
+    "-ASK 1234 127.0.0.1:1",
+    "-CROSSSLOT Keys in request don't hash to the same slot",
+    "-CLUSTERDOWN The cluster is down",
+    "-EXECABORT x",
+    "-NOAUTH Authentication required.",
+    "-WRONGTYPE x",
+    ">3\r\n+message\r\n+elsewhere\r\n+x",
+    "|1\r\n+a\r\n+b\r\n:5",
+    "HTTP/1.1 400 Bad Request\r\n",
 ];
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
@@ -96,7 +74,8 @@ fn count_panics() {
 async fn odd_replies_cause_no_panic_and_no_hang() {
     count_panics();
     let tasks = distlock_support::leak::alive_tasks();
-    let running = ODD.chunks(ODD.len().div_ceil(8)).map(async |chunk| {
+    let replies: Vec<_> = SHORT.iter().chain(LONG).map(|reply| format!("{reply}\r\n")).collect();
+    let running = replies.chunks(replies.len().div_ceil(8)).map(async |chunk| {
         let fake = Fake::start().await;
         for reply in chunk {
             one(&fake, reply).await;

@@ -1,17 +1,12 @@
 //! Servers that are killed and restarted, with or without their data.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use distlock::{Acquire, Builder, DistLock, Error, Flavour, Guard, Lost, Released, Result};
+use distlock::{Acquire, Builder, DistLock as _, Error, Flavour, Lost, Released, Result};
 use distlock_support::RedisServer;
 use distlock_support::proxy::Mode;
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, join_all};
 
 use crate::rig::{heals, patient, stubborn};
 use bed::fault::{brisk, count};
-use bed::{Bed, Counter, becomes, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
+use bed::{Bed, becomes, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
 /// Runs a test on a server that loses nothing when it is killed. With `everysec`, Redis may postpone a write during an
 /// fsync, and a kill then loses an answered write.
@@ -138,46 +133,6 @@ async fn a_release_goes_on_when_the_server_is_back() {
     .await;
 }
 
-/// Ten kills in a row under contention: never two holders, and every wait ends.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn contention_goes_on_through_restarts_with_data() {
-    durable(async |bed| {
-        let (counter, stop) = (Arc::new(Counter::default()), Arc::new(AtomicBool::new(false)));
-        let mut tasks = Vec::new();
-        for _ in 0..2 {
-            let client = bed.connect(stubborn(&bed.server.url())).await;
-            for _ in 0..4 {
-                let (lock, counter, stop) = (client.reentrant("hot"), Arc::clone(&counter), Arc::clone(&stop));
-                tasks.push(tokio::spawn(async move {
-                    let mut mine = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}"));
-                        counter.bump(ms(1)).await;
-                        mine += 1;
-                        // The release is in doubt if the server died during the call. The client continues the release.
-                        if let Err(error) = guard.unlock().await {
-                            assert!(matches!(error, Error::ReleasePending { .. }), "unlock(): {error:?}");
-                        }
-                    }
-                    mine
-                }));
-            }
-        }
-        for _ in 0..10 {
-            let before = counter.get();
-            restart(bed);
-            eventually("locks are taken again", async || counter.get() > before + 3).await;
-        }
-        stop.store(true, Ordering::Relaxed);
-        let mut total = 0;
-        for task in tasks {
-            total += ends("a contender", task).await.unwrap();
-        }
-        assert_eq!(counter.get(), total, "exclusion broken: an increment was lost");
-    })
-    .await;
-}
-
 /// The server has forgotten the script, so the client sends its text. Both commands together have one command timeout.
 /// The second reply arrives 2.2 s after this timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,38 +143,14 @@ async fn try_lock_with_forgotten_script_has_one_command_timeout() {
         eventually("the client is connected", async || client.ping().await.is_ok()).await;
         proxy.set_downstream_mode(Mode::Delay(ms(2_600)));
         bed.admin.script_flush().await;
-        let (single, owner) = (client.reentrant("a"), client.owner());
-        let several = client.multi(["c", "d"]);
-        let tries: [(&str, BoxFuture<'_, Result<Option<Guard>>>); 3] = [
-            ("single", single.try_lock().boxed()),
-            ("as an owner", single.acquire(Acquire::new().owner(&owner).wait(ms(0))).boxed()),
-            ("several", several.try_lock().boxed()),
-        ];
-        let tries = tries.map(|(what, tried)| async move { (what, tried.await) });
-        for (what, outcome) in join_all(tries).await {
-            assert!(matches!(outcome, Err(Error::Timeout { .. })), "{what}: {outcome:?}");
+        let (single, several) = (client.reentrant("a"), client.multi(["c", "d"]));
+        let as_owner = Acquire::new().owner(&client.owner()).wait(ms(0));
+        let outcomes = tokio::join!(single.try_lock(), single.acquire(as_owner), several.try_lock());
+        for outcome in <[_; 3]>::from(outcomes) {
+            assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
         }
         proxy.heal();
         idle(&client).await;
-    })
-    .await;
-}
-
-/// The wait is shorter than any timeout, and the server is down. No holder was seen, so the result is not "busy".
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn short_wait_at_a_killed_server_is_an_error() {
-    reentrant(async |bed: &Bed| {
-        let client = bed.connect(patient(&bed.server.url())).await;
-        client.reentrant("warm").lock().await.unwrap().unlock().await.unwrap();
-        bed.server.kill9();
-        for flavour in bed::FLAVOURS {
-            let lock = client.lock(flavour, &format!("killed:{flavour}"));
-            told(ends("a short wait", lock.lock_for(ms(100))).await);
-        }
-        let multi = client.multi(["killed:a", "killed:b"]);
-        told(ends("a short wait", multi.lock_for(ms(100))).await);
-        restart(bed);
-        heals(&client).await;
     })
     .await;
 }

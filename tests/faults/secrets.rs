@@ -11,7 +11,7 @@ use crate::rig::{heals, stubborn};
 use bed::{PATIENCE, idle, ms, secs};
 
 /// The part of every password that needs no URL encoding.
-pub const NEEDLE: &str = "hunter2";
+const NEEDLE: &str = "hunter2";
 
 /// Contains characters that a URL must encode, and characters that an inline command must quote.
 const PASSWORD: &str = "hunter2-p@ss:w/o?r#d% \"x\" \\";
@@ -92,7 +92,7 @@ async fn errors_for_unusable_urls_do_not_contain_password() {
 /// Causes every kind of error at a server that asks for the password, and prints everything that has `Debug`.
 #[tokio::test]
 async fn password_appears_in_no_error_debug_output_or_log() {
-    let facade = Facade::listen(NEEDLE);
+    let facade = Facade::listen();
     let (ears, _listening) = Ears::open();
     let mut shown = Shown::default();
     let server = RedisServer::start();

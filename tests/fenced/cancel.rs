@@ -14,11 +14,7 @@ async fn acquires_dropped_at_random_points_leave_only_the_counter() {
         let guard = lock.lock().await.unwrap();
         assert_eq!(guard.token(), Some(last + 1));
         guard.unlock().await.unwrap();
+        waiters_dropped_in_the_queue(bed).await;
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_dropped_in_queue_do_not_block_others() {
-    fenced(waiters_dropped_in_the_queue).await;
 }

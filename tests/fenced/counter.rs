@@ -1,9 +1,9 @@
 //! Changes of the counter by other programs, and refused commands.
 
-use distlock::{Acquire, Error, Released};
+use distlock::{Acquire, Error, Owner, Released};
 
 use crate::rig::{counted, counter, fenced, token};
-use bed::{Bed, becomes, ends, ms, secs, text};
+use bed::{Bed, becomes, ends, enter, ms, secs, text};
 
 /// Redisson's multi lock sets a TTL on the counter of a fenced member. If the counter expired, numbers would restart at
 /// 1, so the next acquire removes the TTL.
@@ -54,11 +54,8 @@ async fn acquire_fails_without_hold_when_counter_is_invalid() {
             for how in ways {
                 let refused = ends("an acquire without a counter", lock.acquire(how.clone())).await;
                 let error = refused.expect_err("an acquire without a number");
-                let told = if other_type {
-                    matches!(error, Error::WrongType { .. })
-                } else {
-                    matches!(error, Error::Server { .. })
-                };
+                let told = matches!(error, Error::WrongType { .. } if other_type)
+                    || matches!(error, Error::Server { .. } if !other_type);
                 assert!(told && !error.is_retryable() && !error.outcome_unknown(), "{make:?}, {how:?}: {error:?}");
                 assert!(!bed.admin.exists("job").await, "{make:?}, {how:?}");
             }
@@ -84,13 +81,12 @@ async fn hold_survives_when_its_counter_becomes_invalid() {
         let makers: [&[&str]; 2] = [&["RPUSH", &key, "x"], &["SET", &key, "not a number"]];
         for make in makers {
             let me = client.owner();
-            let how = || Acquire::new().owner(&me);
-            let guard = lock.acquire(how()).await.unwrap().unwrap();
+            let guard = enter(&lock, &me).await;
             let () = bed.admin.cmd(&["DEL", &key]).await;
             bed.admin.raw(make).await.unwrap();
-            lock.acquire(how().wait(secs(600))).await.expect_err("an acquire without a number");
-            let once = [(text(&me), "1".to_owned())].into();
-            becomes("holds", once, async || bed.admin.hgetall("job").await).await;
+            let again = Acquire::new().owner(&me).wait(secs(600));
+            lock.acquire(again).await.expect_err("an acquire without a number");
+            held_once(bed, "job", &me).await;
             assert!(guard.is_held(), "{make:?}");
             assert_eq!(token(&guard), 1);
             assert_eq!(client.renew_now().await.renewed, 1);
@@ -100,10 +96,10 @@ async fn hold_survives_when_its_counter_becomes_invalid() {
         // The counter is deleted, as by Redisson's `delete()`. The section keeps its number, and the next section gets
         // number 1.
         let me = client.owner();
-        let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        let guard = enter(&lock, &me).await;
         let () = bed.admin.cmd(&["SET", &key, "41"]).await;
         let () = bed.admin.cmd(&["DEL", &key]).await;
-        let again = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        let again = enter(&lock, &me).await;
         assert_eq!((token(&guard), token(&again)), (1, 1));
         assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1));
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
@@ -111,10 +107,9 @@ async fn hold_survives_when_its_counter_becomes_invalid() {
     .await;
 }
 
-async fn log_in(bed: &Bed, without: &str) -> distlock::Client {
-    let without = format!("-{without}");
-    let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "~*", "&*", "+@all", &without]).await;
-    bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await
+async fn held_once(bed: &Bed, name: &str, owner: &Owner) {
+    let once = [(text(owner), "1".to_owned())].into();
+    becomes("holds", once, async || bed.admin.hgetall(name).await).await;
 }
 
 /// A section must have a number, so nothing is held if the server refuses to count.
@@ -122,7 +117,10 @@ async fn log_in(bed: &Bed, without: &str) -> distlock::Client {
 async fn acquire_with_refused_counter_command_adds_no_hold() {
     fenced(async |bed| {
         for (command, first, again) in [("incr", false, true), ("get", true, false), ("persist", true, true)] {
-            let client = log_in(bed, command).await;
+            let without = format!("-{command}");
+            let user: [&str; 10] = ["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "~*", "&*", "+@all", &without];
+            let () = bed.admin.cmd(&user).await;
+            let client = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
             let (name, me) = (format!("job {command}"), client.owner());
             let lock = client.fenced(&name);
             let how = || Acquire::new().owner(&me).wait(secs(600));
@@ -146,8 +144,7 @@ async fn acquire_with_refused_counter_command_adds_no_hold() {
             } else {
                 refused(lock.acquire(how()).await);
             }
-            let once = [(text(&me), "1".to_owned())].into();
-            becomes("holds", once, async || bed.admin.hgetall(&name).await).await;
+            held_once(bed, &name, &me).await;
             assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{command}");
         }
     })

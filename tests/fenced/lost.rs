@@ -5,7 +5,7 @@ use distlock_support::Admin;
 use distlock_support::proxy::Matcher;
 
 use crate::rig::{counter, fenced, token};
-use bed::fault::brisk;
+use bed::fault::{brisk, gave, got};
 use bed::harm::{ACTIONS, runs};
 use bed::{becomes, ends, idle, secs, text};
 
@@ -39,21 +39,19 @@ async fn acquire_with_command_fault_gets_one_token_or_none() {
                     let label = format!("{name}, round {round}");
                     let armed = proxy.on_request(acquires().containing(&name), action);
                     if round < 2 {
-                        let guard = lock.lock_for(secs(600)).await.unwrap_or_else(|error| panic!("{label}: {error:?}"));
-                        let guard = guard.unwrap_or_else(|| panic!("{label}: busy, with nobody there"));
+                        let guard = got(&label, "acquire", lock.lock_for(secs(600)).await);
                         is_the_last(&admin, &name, token(&guard), &text(guard.owner()), &label).await;
                         assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));
                         last = token(&guard);
-                        let released = guard.unlock().await;
-                        assert!(matches!(released, Ok(Released::Free)), "{label}: {released:?}");
+                        gave(&label, "release", guard.unlock().await, Released::Free);
                     } else {
                         match lock.try_lock().await {
-                            Ok(guard) => {
-                                let guard = guard.unwrap_or_else(|| panic!("{label}: busy, with nobody there"));
+                            Err(error) => assert!(error.is_retryable(), "{label}: {error:?}"),
+                            outcome => {
+                                let guard = got(&label, "try", outcome);
                                 assert!(token(&guard) > last, "{label}");
                                 last = token(&guard);
                             }
-                            Err(error) => assert!(error.is_retryable(), "{label}: {error:?}"),
                         }
                     }
                     ends(&format!("{label}: the command is sent"), armed.fired()).await;

@@ -1,11 +1,9 @@
-//! Locks of other flavours under the same name, and locks that contain a fenced lock.
+//! Locks of other flavours under the same name, and a lock that contains fenced locks.
 
-use std::sync::Arc;
+use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, Owner};
 
-use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Owner};
-
-use crate::rig::{counted, counter, fenced, token};
-use bed::{becomes, ms, secs};
+use crate::rig::{counted, counter, fenced, token, waited};
+use bed::{ms, secs};
 
 const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
 
@@ -22,19 +20,12 @@ async fn reentrant_and_spin_locks_exclude_fenced_but_issue_no_token() {
             let guard = lock.lock().await.unwrap();
             assert_eq!(token(&guard), section);
             assert!(there.try_lock().await.unwrap().is_none(), "{flavour}");
-            let waiter = tokio::spawn(async move { there.lock().await.unwrap() });
-            becomes("waiters", 1, async || other.stats().waiting).await;
-            guard.unlock().await.unwrap();
-            let guard = waiter.await.unwrap();
+            let guard = waited(guard, &other, there).await;
             assert_eq!((guard.token(), guard.members()[0].token), (None, None), "{flavour}");
             assert!(lock.try_lock().await.unwrap().is_none(), "{flavour}");
             assert_eq!(counted(bed, "job").await, Some(section.to_string()), "{flavour}");
             // A waiter behind a spin lock polls.
-            let waiting = other.fenced("job");
-            let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
-            becomes("waiters", 1, async || other.stats().waiting).await;
-            guard.unlock().await.unwrap();
-            let guard = waiter.await.unwrap();
+            let guard = waited(guard, &other, other.lock(Flavour::Fenced, "job")).await;
             assert_eq!(token(&guard), section + 1, "{flavour}");
             guard.unlock().await.unwrap();
         }
@@ -78,29 +69,18 @@ async fn owner_cannot_hold_lock_both_with_and_without_token() {
 async fn fenced_members_have_tokens_and_counters_without_ttl() {
     fenced(async |bed| {
         let client = bed.client().await;
-        let member = |client: &Client, name: &str| client.lock(Flavour::Fenced, name);
-        let both =
-            MultiLock::of(vec![member(&client, "a"), client.lock(Flavour::Reentrant, "r"), member(&client, "b")]);
+        let both = MultiLock::of(vec![client.lock(Flavour::Fenced, "a"), client.lock(Flavour::Fenced, "b")]);
         client.fenced("b").lock().await.unwrap().unlock().await.unwrap();
-        for (round, how) in
-            [Acquire::new(), Acquire::new().lease(secs(600)), Acquire::new().wait(secs(600))].iter().enumerate()
-        {
-            let guard = both.acquire(how.clone()).await.unwrap().unwrap();
-            assert_eq!(guard.token(), None);
-            let tokens: Vec<_> = guard.members().iter().map(|member| (member.name.to_string(), member.token)).collect();
-            let round = round as u64;
-            let expected = [("a", Some(round + 1)), ("b", Some(round + 2)), ("r", None)];
-            assert_eq!(tokens, expected.map(|(name, token)| (name.to_owned(), token)));
+        let ways = [Acquire::new(), Acquire::new().lease(secs(600)), Acquire::new().wait(secs(600))];
+        for (how, first) in ways.into_iter().zip(1..) {
+            let guard = both.acquire(how).await.unwrap().unwrap();
+            let tokens: Vec<_> = guard.members().iter().map(|member| member.token).collect();
+            assert_eq!((guard.token(), tokens), (None, vec![Some(first), Some(first + 1)]));
             for name in ["a", "b"] {
                 assert_eq!(bed.admin.pttl(&counter(name)).await, -1);
             }
             guard.unlock().await.unwrap();
         }
-        let lock: Arc<dyn DistLock> = Arc::new(both);
-        let guard = lock.lock().await.unwrap();
-        assert!(lock.force_unlock().await.unwrap());
-        assert!(guard.unlock().await.is_err());
-        assert_eq!(token(&client.fenced("a").lock().await.unwrap()), 5);
     })
     .await;
 }

@@ -1,11 +1,12 @@
 //! Helpers of the fenced lock's tests: its counter, a history of sections, and a storage that sections write to.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use distlock::{FencedLock, Flavour, Guard};
+use distlock::{Client, DistLock, FencedLock, Flavour, Guard};
 use parking_lot::Mutex;
 
-use bed::{Bed, COUNTER};
+use bed::{Bed, COUNTER, becomes, ends};
 
 pub async fn fenced(body: impl AsyncFn(&Bed)) {
     bed::run(|client, name| client.lock(Flavour::Fenced, name), body).await;
@@ -25,6 +26,14 @@ pub fn token(guard: &Guard) -> u64 {
     let token = guard.token().expect("a section has a number");
     assert_eq!(guard.members()[0].token, Some(token));
     token
+}
+
+/// Releases this guard while a task of `client` waits for the lock. Returns the guard of that task.
+pub async fn waited(guard: Guard, client: &Client, lock: Arc<dyn DistLock>) -> Guard {
+    let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+    becomes("waiters", 1, async || client.stats().waiting).await;
+    guard.unlock().await.unwrap();
+    ends("the waiter", next).await.unwrap()
 }
 
 /// A logical time that orders all events of this process.

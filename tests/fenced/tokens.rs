@@ -6,8 +6,8 @@ use distlock::{Acquire, DistLock, Flavour, Owner, Released};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::rig::{counted, counter, fenced, token};
-use bed::{becomes, freed, idle, ms, secs, text};
+use crate::rig::{counted, counter, fenced, token, waited};
+use bed::{enter, freed, idle, ms, secs, text};
 
 /// testTokenIncrease, for every way to acquire: the numbers are 1, 2, 3, ..
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn token_grows_by_one_on_every_way_to_acquire() {
                 1 => lock.try_lock().await.unwrap().unwrap(),
                 2 => lock.lock_for(secs(600)).await.unwrap().unwrap(),
                 3 => lock.lock_leased(secs(600)).await.unwrap(),
-                4 => lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap(),
+                4 => enter(&lock, &me).await,
                 5 => lock.acquire(Acquire::new().owner(&me).not_reentrant()).await.unwrap().unwrap(),
                 6 => me.scope(lock.lock()).await.unwrap(),
                 7 => boxed.lock_for(secs(600)).await.unwrap().unwrap(),
@@ -43,13 +43,9 @@ async fn token_grows_by_one_on_every_way_to_acquire() {
         // The acquires wait behind a holder of this client, and behind a holder of another client.
         for holder in [&client, &other] {
             let guard = holder.fenced("job").lock().await.unwrap();
-            let waiting = lock.clone();
-            let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
-            becomes("waiters", 1, async || client.stats().waiting).await;
             expected += 2;
             assert_eq!(token(&guard), expected - 1);
-            guard.unlock().await.unwrap();
-            let guard = waiter.await.unwrap();
+            let guard = waited(guard, &client, Arc::clone(&boxed)).await;
             assert_eq!(token(&guard), expected);
             guard.unlock().await.unwrap();
         }
@@ -66,18 +62,18 @@ async fn re_entry_keeps_the_token() {
         let (lock, there) = (client.fenced("job"), other.fenced("job"));
         for (round, shared) in [(1, false), (2, true)] {
             let me = client.owner();
-            let how = || Acquire::new().owner(&me);
-            let outer = lock.acquire(how()).await.unwrap().unwrap();
-            let inner = lock.acquire(how().wait(ms(0)).lease(secs(60))).await.unwrap().unwrap();
+            let outer = enter(&lock, &me).await;
+            let leased = Acquire::new().owner(&me).wait(ms(0)).lease(secs(60));
+            let inner = lock.acquire(leased).await.unwrap().unwrap();
             assert_eq!((token(&outer), token(&inner)), (round, round));
             inner.unlock().await.unwrap();
-            let again = lock.acquire(how()).await.unwrap().unwrap();
+            let again = enter(&lock, &me).await;
             assert_eq!(token(&again), round);
             assert_eq!(bed.admin.hgetall("job").await[&text(&me)], "2");
             if shared {
                 // Another process re-enters with the owner's text.
                 let me: Owner = me.to_string().parse().unwrap();
-                let guard = there.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+                let guard = enter(&there, &me).await;
                 assert_eq!(token(&guard), round);
                 assert_eq!(lock.hold_count(&me).await.unwrap(), 3);
                 assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(2));
@@ -89,7 +85,7 @@ async fn re_entry_keeps_the_token() {
         // A hold without a guard that both clients re-enter is one section.
         let owner = lock.lock().await.unwrap().into_owner();
         for lock in [&lock, &there] {
-            let guard = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
+            let guard = enter(lock, &owner).await;
             assert_eq!(token(&guard), 3);
             assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1));
         }
@@ -97,7 +93,7 @@ async fn re_entry_keeps_the_token() {
         assert_eq!(token(&lock.lock().await.unwrap()), 4);
         // After the last release, the owner begins another section.
         idle(&client).await;
-        let guard = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
+        let guard = enter(&lock, &owner).await;
         assert_eq!(token(&guard), 5);
         guard.unlock().await.unwrap();
     })

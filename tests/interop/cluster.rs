@@ -2,38 +2,20 @@
 //! wake waiters of both languages. Neither a failover nor a moved slot admits two holders.
 
 use std::collections::BTreeSet;
-use std::ops::Deref;
 
-use distlock_support::agent::Kind;
 use distlock_support::cluster::key_in;
-use distlock_support::{Admin, Cluster, ClusterOptions, Node, slot_of};
+use distlock_support::{Admin, Cluster, ClusterOptions, Node};
 
-use crate::held::{HeldByJava, HeldByUs, Spot};
-use crate::rig::{LATCH, NEVER, PATIENCE, replied, until, until_is, wait_for_lock};
-use crate::rw_rig::sits;
-use crate::sides::{RIVALS, Sides, announced, flavour};
+use crate::held::{self, HeldByJava, HeldByUs, Spot};
+use crate::rig::{LATCH, until_is};
+use crate::sides::Sides;
 
 struct Shared {
     cluster: Cluster,
     sides: Sides,
 }
 
-impl Deref for Shared {
-    type Target = Sides;
-
-    fn deref(&self) -> &Sides {
-        &self.sides
-    }
-}
-
 impl Shared {
-    /// Starts the cluster and both sides, with leases that outlast the test.
-    async fn lasting(version: &str, options: ClusterOptions) -> Self {
-        let cluster = start(options).await;
-        let sides = Sides::lasting(version, &cluster.url()).await;
-        Self { cluster, sides }
-    }
-
     /// Starts the cluster and both sides, with leases that are renewed ([`Sides::watched`]).
     async fn watched(version: &str, options: ClusterOptions) -> Self {
         let cluster = start(options).await;
@@ -45,32 +27,19 @@ impl Shared {
         &self.cluster.nodes()[node]
     }
 
-    /// A name with this prefix in a slot of the node.
-    async fn name(&self, node: usize, prefix: &str) -> String {
-        let view = self.node(node).view().await;
-        let slot = view.myself().slots.first().expect("a node with slots").start() + 1;
-        key_in(slot, prefix)
-    }
-
-    /// The command by which releases send their message: `publish` for Redis 6.2, which has no sharded channels.
-    async fn publish(&self) -> &'static str {
-        let is_sharded = self.node(0).admin().raw(&["PUBSUB", "SHARDCHANNELS"]).await.is_ok();
-        if is_sharded { "spublish" } else { "publish" }
-    }
-
-    /// Waits until the node has `count` subscribed channels of this name, all of them sharded. Without sharded channels
-    /// (Redis 6.2), counts the channels on all servers.
-    async fn listened_to(&self, node: &Node, name: &str, count: usize) {
-        if self.publish().await != "spublish" {
-            return self.listened_to_anywhere(name, count).await;
+    /// Waits until one channel of this name is subscribed to at the node, as a sharded channel. Without sharded channels
+    /// (Redis 6.2), looks for the channel on all servers.
+    async fn is_listened_to_at(&self, node: &Node, name: &str) {
+        if self.node(0).admin().raw(&["PUBSUB", "SHARDCHANNELS"]).await.is_err() {
+            return self.is_listened_to(name).await;
         }
         let channels = async || of_name(node.admin().shard_channels().await, name);
-        until_is("shard channels", channels, |channels| channels.len() == count).await;
+        until_is("shard channels", channels, |channels| channels.len() == 1).await;
         let plain = of_name(node.admin().channels().await, name);
         assert!(plain.is_empty(), "{plain:?}");
     }
 
-    async fn listened_to_anywhere(&self, name: &str, count: usize) {
+    async fn is_listened_to(&self, name: &str) {
         let channels = async || {
             let mut all = BTreeSet::new();
             for node in self.cluster.nodes().iter().filter(|node| node.is_running()) {
@@ -79,14 +48,7 @@ impl Shared {
             }
             all
         };
-        until_is("channels", channels, |channels| channels.len() == count).await;
-    }
-
-    /// The state to print if a waiter was not woken.
-    async fn state(&self, node: usize, name: &str) -> String {
-        let admin = self.node(node).admin();
-        let (fields, channels) = (admin.hgetall_whole(name).await, admin.shard_channels().await);
-        format!("{fields:?}, for {} ms, listened to: {channels:?}, {:?}", admin.pttl(name).await, self.ours.stats())
+        until_is("channels", channels, |channels| channels.len() == 1).await;
     }
 
     async fn end(self) {
@@ -118,7 +80,7 @@ struct AtNode<'a>(&'a Shared, &'a Node, u16);
 
 impl Spot for AtNode<'_> {
     fn sides(&self) -> &Sides {
-        self.0
+        &self.0.sides
     }
 
     fn admin(&self) -> &Admin {
@@ -130,11 +92,11 @@ impl Spot for AtNode<'_> {
     }
 
     async fn ours_listens(&self, name: &str) {
-        self.0.listened_to(self.1, name, 1).await;
+        self.0.is_listened_to_at(self.1, name).await;
     }
 
     async fn java_listens(&self, name: &str) {
-        self.0.listened_to_anywhere(name, 1).await;
+        self.0.is_listened_to(name).await;
     }
 }
 
@@ -143,74 +105,24 @@ async fn start(options: ClusterOptions) -> Cluster {
     Cluster::start(options.node_timeout(30_000)).await
 }
 
+/// A slot of this primary.
+async fn slot_at(node: &Node) -> u16 {
+    *node.view().await.myself().slots.first().expect("a node with slots").start() + 1
+}
+
 fn primaries(n: usize) -> ClusterOptions {
     ClusterOptions::default().primaries(n).replicas(0)
 }
 
-/// Each side holds a lock of every flavour, under names on all three primaries.
-pub async fn cluster_locks_exclude_the_other_side_on_every_primary(version: &str) {
-    let shared = Shared::lasting(version, primaries(3)).await;
-    for node in 0..3 {
-        for (held, out) in RIVALS {
-            let name = shared.name(node, &format!("{held:?}:{out:?}:")).await;
-            let guard = shared.lock(held, &name).await;
-            assert!(shared.node(node).admin().exists(&name).await, "{name} is elsewhere");
-            assert!(!shared.is_free_for_java(out, &name).await, "{name}: Java is in beside us");
-            assert!(held != Kind::Read || shared.is_free_for_java(held, &name).await, "{name}: Java may read too");
-            guard.unlock().await.expect("unlock");
-
-            let java = shared.java.at(held, &name, 1);
-            replied(java.lock()).await;
-            assert!(shared.node(node).admin().exists(&name).await, "{name} is elsewhere");
-            assert!(!shared.is_free_for_us(out, &name).await, "{name}: we are in beside Java");
-            assert!(held != Kind::Read || shared.is_free_for_us(held, &name).await, "{name}: we may read too");
-            replied(java.unlock()).await;
-            assert!(shared.is_free_for_us(out, &name).await && shared.is_free_for_java(out, &name).await, "{name}");
-        }
+/// Each side holds a lock of every flavour, and wakes the other side, under names on all three primaries.
+pub async fn cluster_locks_exclude_and_wake_the_other_side(version: &str) {
+    let cluster = start(primaries(3)).await;
+    let sides = Sides::lasting(version, &cluster.url()).await;
+    let shared = Shared { cluster, sides };
+    for node in shared.cluster.nodes() {
+        held::exclude_and_wake(&AtNode(&shared, node, slot_at(node).await)).await;
     }
     shared.end().await;
-}
-
-pub async fn cluster_releases_wake_the_other_side(version: &str) {
-    let shared = Shared::lasting(version, primaries(3)).await;
-    for (held, waits) in announced() {
-        for node in 0..3 {
-            java_to_us(&shared, node, (held, waits)).await;
-            us_to_java(&shared, node, (held, waits)).await;
-        }
-    }
-    shared.end().await;
-}
-
-async fn java_to_us(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
-    let name = shared.name(node, &format!("java:{held:?}:{waits:?}:")).await;
-    let java = shared.java.at(held, &name, 1);
-    replied(java.lock_for(NEVER)).await;
-    let waiter = wait_for_lock(shared.ours.lock(flavour(waits), &name));
-    shared.waits(1).await;
-    shared.listened_to(shared.node(node), &name, 1).await;
-    until("no question under way", async || shared.ours.stats().under_way == 0).await;
-    replied(java.unlock()).await;
-    let woken = tokio::time::timeout(PATIENCE, waiter).await;
-    let Ok(woken) = woken else { panic!("{name}: our waiter sleeps: {}", shared.state(node, &name).await) };
-    woken.expect("the waiter").unlock().await.expect("unlock");
-}
-
-async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
-    let name = shared.name(node, &format!("rust:{held:?}:{waits:?}:")).await;
-    let java = shared.java.at(waits, &name, 1);
-    let lock = shared.ours.lock(flavour(held), &name);
-    let guard = lock.lock_leased(NEVER).await.expect("lock_leased");
-    let mut waiter = java.start_lock();
-    shared.listened_to(shared.node(node), &name, 1).await;
-    sits(&shared.java, 1).await;
-    guard.unlock().await.expect("unlock");
-    let Some(woken) = waiter.within(PATIENCE).await else {
-        panic!("{name}: Java's waiter sleeps: {}", shared.state(node, &name).await)
-    };
-    woken.expect("an operation in Java");
-    replied(java.unlock()).await;
-    shared.listened_to(shared.node(node), &name, 0).await;
 }
 
 /// A requested failover happens while one side holds and the other waits, then again with the sides swapped. Each node
@@ -219,7 +131,7 @@ pub async fn cluster_failover_admits_no_second_holder(version: &str) {
     let shared = Shared::watched(version, primaries(1).replicas(3)).await;
     let primary = shared.node(0);
     let replicas = shared.cluster.replicas_of(primary).await;
-    let slot = *primary.view().await.myself().slots[0].start();
+    let slot = slot_at(primary).await;
 
     let held = HeldByJava::at(&AtNode(&shared, primary, slot), "java").await;
     shared.cluster.failover(replicas[0]).await;
@@ -246,7 +158,7 @@ pub async fn cluster_failover_admits_no_second_holder(version: &str) {
 pub async fn cluster_slot_move_admits_no_second_holder(version: &str) {
     let shared = Shared::watched(version, primaries(2)).await;
     let (from, to) = (shared.node(0), shared.node(1));
-    let slot = slot_of(shared.name(0, "moved:").await);
+    let slot = slot_at(from).await;
 
     let held = HeldByJava::at(&AtNode(&shared, from, slot), "java").await;
     shared.cluster.move_slot(slot, to).await;

@@ -1,14 +1,13 @@
-//! Fair locks that get free without a message: a lease expires, or a waiter of Java's is killed.
+//! Fair locks that get free without a message, because a lease expires.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock::Client;
-use distlock_support::agent::{AgentOptions, Kind};
 use futures::future::join_all;
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
-use crate::rig::{NEVER, Rig, ms, replied, soon, until, until_is};
+use crate::rig::{Rig, ms, replied, until, until_is};
 
 /// Long enough for two waiters to queue on a machine that is not slow.
 const LEASE: Duration = ms(5000);
@@ -56,31 +55,4 @@ async fn lapse(rig: &Rig, client: &Client, round: i64) {
     assert!(!more || turns[0].1 <= turns[1].0, "{name}: not in order of arrival: {turns:?}");
     drop(guard);
     lane.is_gone().await;
-}
-
-/// A killed waiter of Java keeps its place until its own deadline. Then our waiter behind it acquires.
-pub async fn fair_killed_java_waiter_is_skipped_after_its_deadline(version: &str) {
-    let rig = Rig::start(vec![AgentOptions::version(version), AgentOptions::version(version).in_own_process()]).await;
-    let client = rig.watched_client().await;
-    let lane = Lane::new(&rig, "killed");
-    replied(lane.java(0, 1).lock_for(NEVER)).await;
-    let _killed = lane.java(1, 1).start_try_lock(NEVER, Some(NEVER));
-    let dead = lane.joined(1).await;
-    assert_eq!(dead, rig.agents[1].holder(Kind::Fair, 1));
-    let waiter = fair_wait(&client, lane.name);
-    let ours = lane.joined(2).await;
-    rig.agents[1].kill9().await;
-    lane.vanish().await;
-    // Makes the dead waiter's deadline end soon, instead of in hours.
-    let due = rig.now().await + 3000;
-    rig.admin.cmd::<()>(&["ZADD", &lane.deadlines_key(), "XX", &due.to_string(), &dead]).await;
-    let (_, guard) = soon(waiter).await.expect("the waiter");
-    assert!(rig.now().await >= due, "served before the dead waiter's deadline");
-    assert_eq!(guard.owner().as_str(), ours);
-    guard.unlock().await.expect("unlock");
-    let java = lane.java(0, 2);
-    replied(java.start_lock()).await;
-    replied(java.unlock()).await;
-    lane.is_gone().await;
-    rig.end([client]).await;
 }

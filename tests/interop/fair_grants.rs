@@ -7,9 +7,9 @@ use std::time::Duration;
 use distlock::{Client, DistLock as _};
 use distlock_support::agent::{AgentOptions, Call, JavaLock};
 
-use crate::fair_rig::{Lane, Waiter, fair_wait};
+use crate::fair_rig::{Lane, fair_wait};
 use crate::listener::{Listener, Message};
-use crate::rig::{Rig, connect, replied, soon, until, until_is, watched};
+use crate::rig::{Rig, connect, replied, soon, until_is, watched};
 
 /// Longer than a test, so that a frozen head keeps its place on a slow machine.
 const GRACE: Duration = Duration::from_secs(300);
@@ -116,73 +116,4 @@ pub async fn fair_java_head_is_notified_and_not_granted(version: &str) {
     refresh_tells_java(&rig, &client, &listener).await;
     drop(listener);
     rig.end([client]).await;
-}
-
-/// If our waiter is the head, any call of ours that frees the lock grants the lock to the waiter, with the waiter's
-/// lease. A release by Java only sends a message.
-pub async fn fair_release_grants_the_lock_to_our_head(version: &str) {
-    let rig = Rig::with(version).await;
-    let (client, other) = (rig.watched_client().await, rig.watched_client().await);
-    let listener = Listener::open(rig.server.addr()).await;
-    for (name, holder) in [("of its own", &client), ("of another", &other)] {
-        let lane = Lane::new(&rig, name);
-        let guard = holder.fair(name).lock().await.expect("lock");
-        let ours = fair_wait(&client, name);
-        let head = lane.joined(1).await;
-        // Java's waiter behind the head must not be affected.
-        let java = lane.java(0, 1);
-        let call = java.start_lock();
-        lane.joined(2).await;
-        heard(&lane, &listener).await;
-        guard.unlock().await.expect("unlock");
-        let messages = heard(&lane, &listener).await;
-        assert_eq!(messages.len(), 1, "{messages:?}");
-        let lease: i64 = messages[0].1.split(' ').next().and_then(|ms| ms.parse().ok()).expect("a number");
-        assert!(messages[0].0 == head && lease > 1, "{messages:?}");
-        let (_, guard) = soon(ours).await.expect("the waiter");
-        assert_eq!(guard.owner().as_str(), head);
-        lane.held_by(&head).await;
-        guard.unlock().await.expect("unlock");
-        replied(call).await;
-        replied(java.unlock()).await;
-        lane.is_gone().await;
-    }
-
-    let lane = Lane::new(&rig, "of Java's");
-    let java = lane.java(0, 1);
-    replied(java.start_lock()).await;
-    let ours = fair_wait(&client, lane.name);
-    let head = lane.joined(1).await;
-    heard(&lane, &listener).await;
-    replied(java.unlock()).await;
-    let (_, guard) = soon(ours).await.expect("the waiter");
-    assert_eq!(heard(&lane, &listener).await, [(head, "0".to_owned())]);
-    guard.unlock().await.expect("unlock");
-    lane.is_gone().await;
-
-    drop(listener);
-    rig.end([client, other]).await;
-}
-
-/// Java forces our hold. The head acquires, in either language, and our guard learns of the loss.
-pub async fn fair_force_unlock_in_java_serves_head_and_ends_our_guard(version: &str) {
-    let rig = Rig::with(version).await;
-    let (client, other) = (rig.watched_client().await, rig.watched_client().await);
-    for ours in [true, false] {
-        let name = format!("forced by Java: {ours}");
-        let lane = Lane::new(&rig, &name);
-        let guard = client.fair(&name).lock().await.expect("lock");
-        let java = lane.java(0, 1);
-        let waiter =
-            if ours { Waiter::Ours(fair_wait(&other, &name)) } else { Waiter::Java(java.clone(), java.start_lock()) };
-        let head = lane.joined(1).await;
-        assert_eq!(lane.java(0, 2).force_unlock().await, Ok(true));
-        lane.held_by(&head).await;
-        until("a whole round of renewals", async || client.renew_now().await.failed == 0).await;
-        assert!(!guard.is_held(), "it has not heard of it");
-        drop(guard);
-        waiter.turn().await;
-        lane.is_gone().await;
-    }
-    rig.end([client, other]).await;
 }

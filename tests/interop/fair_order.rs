@@ -5,11 +5,10 @@ use distlock_support::agent::AgentOptions;
 use futures::future::join_all;
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
-use crate::rig::{NEVER, Rig, replied, soon};
+use crate::rig::{Rig, replied};
 
 /// Orders of arrival: J in Java, R in our client. Each letter alternates between two processes or clients.
 const ORDERS: [&str; 6] = ["JRJRJR", "RJRJRJ", "JJRRJJRR", "RRRJJJ", "JRRJRJJRJRJR", "RJJJJRRRRJ"];
-const ROUNDS: usize = 10;
 
 pub async fn fair_waiters_are_served_in_order_of_arrival(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
@@ -55,29 +54,4 @@ async fn in_order(rig: &Rig, clients: &[Client; 2], name: &str, order: &str, jav
         assert!(pair[0].1 <= pair[1].0, "{order}: {} had it before {i}: {turns:?}", i + 1);
     }
     lane.is_gone().await;
-}
-
-/// A release on either side wakes a head on the other side. Redisson's head acquires only after the message.
-pub async fn fair_releases_wake_the_other_sides_head(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.watched_client().await;
-    let lane = Lane::new(&rig, "job");
-    let (lock, java) = (client.fair(lane.name), lane.java(0, 1));
-    for _ in 0..ROUNDS {
-        replied(java.lock_for(NEVER)).await;
-        let waiter = fair_wait(&client, lane.name);
-        lane.joined(1).await;
-        replied(java.unlock()).await;
-        soon(waiter).await.expect("the waiter").1.unlock().await.expect("unlock");
-
-        let guard = lock.lock_leased(NEVER).await.expect("lock_leased");
-        let waiter = java.start_lock();
-        let owner = lane.joined(1).await;
-        guard.unlock().await.expect("unlock");
-        replied(waiter).await;
-        replied(java.unlock()).await;
-        // Redisson unsubscribes after each wait.
-        rig.listeners(&lane.channel(&owner), 0).await;
-    }
-    rig.end([client]).await;
 }

@@ -38,7 +38,7 @@ struct Case {
 use Ask::{Async, Lock, Seconds, Try};
 
 /// Java's waiters acquire or give up. Together they take longer than our waiter's place lasts without a refresh.
-const CASES: [Case; 10] = [
+static CASES: [Case; 10] = [
     Case { name: "lock", ahead: &[Lock], held: ms(30_000), hold: ms(30_000) },
     Case { name: "two locks", ahead: &[Lock, Lock], held: ms(0), hold: ms(25_000) },
     Case { name: "tries that end", ahead: &[Try(5000), Try(12_500)], held: ms(35_000), hold: ms(0) },
@@ -57,47 +57,35 @@ const FOR_EVER: u64 = i64::MAX as u64;
 
 /// The holder's lease is shorter than the reduction by a waiter that gives up, so the deadlines do not show the
 /// reduction's size.
-const BRIEF: [Case; 3] = [
+static BRIEF: [Case; 3] = [
     Case { name: "seconds, brief lease", ahead: &[Seconds(40)], held: ms(47_500), hold: ms(0) },
     Case { name: "seconds in a row, brief lease", ahead: &[Seconds(40), Seconds(40)], held: ms(47_500), hold: ms(0) },
     Case { name: "tries, brief lease", ahead: &[Try(100_000), Try(25_000)], held: ms(30_000), hold: ms(25_000) },
 ];
 
-const ASYNCS: [Case; 1] =
+/// One Java waiter ahead stays, in `lock()`. When the second gives up, it reduces deadlines by more than its queueing
+/// added. Without the `lock()` ahead, our waiter may lose its place: see docs/waiting.md.
+static ASYNCS: [Case; 1] =
     [Case { name: "async behind a lock", ahead: &[Lock, Async(7500)], held: ms(20_000), hold: ms(0) }];
 
 /// Our waiter is behind Java's waiters, and one more Java waiter is behind ours. Meanwhile a second Java client keeps
 /// removing expired waiters from the queue.
 pub async fn fair_our_waiter_keeps_its_entry_behind_java(version: &str) {
-    // The lease is longer than the reduction by waiters that give up after some seconds.
-    keep(version, &CASES, Duration::from_secs(150)).await;
-}
-
-/// Like [`fair_our_waiter_keeps_its_entry_behind_java`], with a holder's lease of 22.5 s, which is renewed.
-pub async fn fair_our_waiter_keeps_its_entry_under_brief_leases(version: &str) {
-    keep(version, &BRIEF, ms(22_500)).await;
-}
-
-/// One Java waiter ahead stays, in `lock()`. When the second gives up, it reduces deadlines by more than its queueing
-/// added. Without the `lock()` ahead, our waiter may lose its place: see docs/waiting.md.
-pub async fn fair_our_waiter_keeps_its_entry_behind_lock_and_async(version: &str) {
-    keep(version, &ASYNCS, Duration::from_secs(30)).await;
-}
-
-async fn keep(version: &str, cases: &'static [Case], watchdog: Duration) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let client = connect(watched(rig.builder()).fair_wait(OUR_FAIR_WAIT)).await;
-    let holder = connect(rig.builder().watchdog(watchdog).command_timeout(watchdog / 3)).await;
-    let margins =
-        join_all(cases.iter().enumerate().map(|(i, case)| run(&rig, [&client, &holder], case, 100 * (i as i64 + 1))))
-            .await;
-    for (case, margin) in cases.iter().zip(&margins) {
-        println!("{version}: behind {}: ours was within {margin} ms of being out of date, at the least", case.name);
+    // The first lease is longer than the reduction by waiters that give up after some seconds.
+    let groups = [(&CASES[..], ms(150_000)), (&BRIEF[..], ms(22_500)), (&ASYNCS[..], ms(30_000))];
+    let holders = groups.map(|(_, lease)| connect(rig.builder().watchdog(lease).command_timeout(lease / 3)));
+    let holders = join_all(holders).await;
+    let mut runs = Vec::new();
+    for ((cases, _), holder) in groups.into_iter().zip(&holders) {
+        for case in cases {
+            let thread = 100 * (runs.len() as i64 + 1);
+            runs.push(run(&rig, [&client, holder], case, thread));
+        }
     }
-    for (case, margin) in cases.iter().zip(margins) {
-        assert!(margin > 0, "behind {}: out of date by {} ms for a while", case.name, -margin);
-    }
-    rig.end([client, holder]).await;
+    join_all(runs).await;
+    rig.end(holders.into_iter().chain([client])).await;
 }
 
 /// Starts this call in Java.
@@ -111,8 +99,8 @@ fn start(java: &JavaLock, ask: Ask) -> Call {
     }
 }
 
-/// Returns the least time that was left until our waiter's deadline.
-async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64) -> i64 {
+/// Asserts that our waiter's deadline never expires.
+async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64) {
     let lane = Lane::new(rig, case.name);
     let guard = holder.fair(case.name).lock().await.expect("lock");
     let mut ahead = Vec::new();
@@ -160,7 +148,7 @@ async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64
     replied(behind).await;
     replied(java.unlock()).await;
     lane.is_gone().await;
-    margin
+    assert!(margin > 0, "behind {}: out of date by {} ms for a while", case.name, -margin);
 }
 
 /// The time left until a deadline, if there is one.

@@ -1,15 +1,13 @@
-//! Java is not starved by a crowd of our tasks, whichever call it uses. Our tasks are not starved by a crowd of Java
-//! threads.
+//! Java is not starved by a crowd of our tasks, whichever call it uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use distlock::Client;
-use distlock_support::agent::JavaLock;
 
 use crate::fair_rig::{Lane, USUAL_WAIT};
-use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watched};
+use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, until, watched};
 
 const CROWD: u64 = 6;
 const HOLD: Duration = ms(10);
@@ -31,13 +29,6 @@ async fn hammer(client: Client, name: String, enough: Arc<AtomicBool>, taken: Ar
         taken.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(HOLD).await;
         guard.unlock().await.expect("unlock");
-    }
-}
-
-async fn java_hammers(java: JavaLock, enough: Arc<AtomicBool>) {
-    let fields = serde_json::json!({"counter": "turns", "rounds": 20, "hold_ms": HOLD.as_millis() as u64});
-    while !enough.load(Ordering::Relaxed) {
-        java.start("counter_loop", fields.clone()).await.expect("a loop in Java");
     }
 }
 
@@ -75,31 +66,4 @@ pub async fn fair_java_is_not_starved_by_our_waiters(version: &str) {
         assert!(median(&others) <= FAIR, "{version}, {how}: turns of others in between: {others:?}");
     }
     rig.end([client, other]).await;
-}
-
-pub async fn fair_our_client_is_not_starved_by_java(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
-    let lane = Lane::new(&rig, "theirs");
-    let enough = Arc::new(AtomicBool::new(false));
-    let loops: Vec<_> = (1..=CROWD as i64)
-        .map(|thread| tokio::spawn(java_hammers(lane.java(0, thread), Arc::clone(&enough))))
-        .collect();
-    until("a crowd", async || lane.queue().await.len() as u64 == CROWD - 1).await;
-    let turns = async || rig.admin.cmd::<Option<u64>>(&["GET", "turns"]).await.unwrap_or(0);
-    let (lock, mut others) = (client.fair(lane.name), Vec::new());
-    for _ in 0..TURNS {
-        let before = turns().await;
-        let guard = soon(lock.lock()).await.expect("lock");
-        others.push(turns().await - before);
-        guard.unlock().await.expect("unlock");
-    }
-    enough.store(true, Ordering::Relaxed);
-    for ended in loops {
-        ended.await.expect("a thread of Java's");
-    }
-    assert!(median(&others) <= FAIR, "{version}: turns of others in between: {others:?}");
-    lane.is_gone().await;
-    rig.admin.cmd::<()>(&["DEL", "turns"]).await;
-    rig.end([client]).await;
 }

@@ -172,7 +172,6 @@ pub async fn fair_java_deadlines_depend_on_our_waiter_ahead(version: &str) {
     for java_ahead in [true, false] {
         with_longer_waits(ms(1), async |_| ours_gives_up(&rig, &client, java_ahead).await).await;
     }
-    java_between(&rig, &client).await;
     rig.end([client]).await;
 }
 
@@ -270,33 +269,4 @@ async fn ours_gives_up(rig: &Rig, client: &Client, java_ahead: bool) -> Option<(
     behind.turn().await;
     lane.is_gone().await;
     is_exact.then_some(())
-}
-
-/// The queue J R J R J: the deadline of each Java waiter behind one of ours is Java's wait after our deadline.
-async fn java_between(rig: &Rig, client: &Client) {
-    let lane = Lane::new(rig, "between");
-    let guard = client.fair(lane.name).lock().await.expect("lock");
-    let j1 = Java::join(&lane, 1, None, 1).await;
-    let r1 = fair_wait(client, lane.name);
-    let first = lane.joined(2).await;
-    let j2 = Java::join(&lane, 2, None, 3).await;
-    let r2 = fair_wait(client, lane.name);
-    let second = lane.joined(4).await;
-    let j3 = Java::join(&lane, 3, None, 5).await;
-    for _ in 0..3 {
-        lane.refreshed(&second).await;
-        let due = lane.scores().await;
-        assert_eq!(due[&j2.2] - due[&first], JAVAS_WAIT);
-        assert_eq!(due[&j3.2] - due[&second], JAVAS_WAIT);
-    }
-    guard.unlock().await.expect("unlock");
-    j1.turn().await;
-    let (_, guard) = soon(r1).await.expect("the waiter");
-    let due = lane.scores().await;
-    assert_eq!(due[&j3.2] - due[&second], JAVAS_WAIT);
-    guard.unlock().await.expect("unlock");
-    j2.turn().await;
-    soon(r2).await.expect("the waiter").1.unlock().await.expect("unlock");
-    j3.turn().await;
-    lane.is_gone().await;
 }

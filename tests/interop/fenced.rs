@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use distlock::{Acquire, Client, Flavour, Guard};
-use distlock_support::Admin;
-use distlock_support::agent::{AgentOptions, JavaLock, Kind};
-use futures::future::join_all;
-use serde_json::json;
+use distlock_support::agent::{JavaLock, Kind};
 
 use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
-use crate::rig::{LATCH, NEVER, Rig, lasting, ms};
-use crate::wake::{java_to_us, us_to_java};
-
-const FENCED: (Kind, Flavour) = (Kind::Fenced, Flavour::Fenced);
+use crate::rig::{LATCH, Rig, lasting, replied};
+use crate::several::take;
 
 pub fn counter(name: &str) -> String {
     format!("redisson_lock_token:{{{name}}}")
@@ -28,68 +22,6 @@ pub fn java_fenced(rig: &Rig, name: &str, thread: i64) -> JavaLock {
 pub async fn forget(rig: &Rig, names: &[&str]) {
     for name in names {
         rig.admin.cmd::<()>(&["DEL", &counter(name)]).await;
-    }
-}
-
-const SEEN: &str = "tokens";
-const ROUNDS: u64 = 130;
-
-/// Two clients of Java's and two of ours acquire a lock in all ways, and append each token to a list while they hold
-/// the lock. The tokens grow (Redisson's `testTokenIncrease`), also after re-entries of Java's.
-pub async fn fenced_tokens_grow_across_both_languages(version: &str) {
-    let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let clients = [rig.client().await, rig.client().await];
-    let (name, url, lease) = ("ledger", rig.server.url(), NEVER.as_millis() as u64);
-    let java = rig.agents.iter().map(|agent| {
-        agent.at(Kind::Fenced, name, 5).start("token_loop", json!({"rounds": ROUNDS, "list": SEEN, "lease_ms": lease}))
-    });
-    let java = join_all(java.collect::<Vec<_>>());
-    let ours = clients.iter().map(|client| tokio::spawn(note_tokens(client.clone(), name, url.clone())));
-    let (java, ours) = futures::join!(java, join_all(ours.collect::<Vec<_>>()));
-    java.into_iter().for_each(|ended| drop(ended.expect("the loop in Java")));
-    ours.into_iter().for_each(|ended| ended.expect("our loop"));
-
-    let seen: Vec<u64> = rig.admin.cmd(&["LRANGE", SEEN, "0", "-1"]).await;
-    let again = (0..ROUNDS).filter(|round| round % 6 == 1).count() as u64;
-    assert_eq!(seen.len() as u64, 4 * ROUNDS + 2 * again);
-    let falls: Vec<_> = seen.windows(2).filter(|pair| pair[0] >= pair[1]).collect();
-    assert!(falls.is_empty(), "{version}: tokens that do not grow: {falls:?}");
-    let last: u64 = rig.admin.cmd(&["GET", &counter(name)]).await;
-    assert_eq!(last, *seen.last().expect("tokens"));
-    assert_eq!(last, seen.len() as u64, "a token was given out that no section had");
-    rig.admin.cmd::<()>(&["DEL", SEEN]).await;
-    forget(&rig, &[name]).await;
-    rig.end(clients).await;
-}
-
-/// Uses all our ways to acquire in turn.
-async fn note_tokens(client: Client, name: &'static str, url: String) {
-    let admin = Admin::from_url(&url).await;
-    let lock = client.fenced(name);
-    let patient = Acquire::new().wait(NEVER);
-    for round in 0..ROUNDS {
-        let guard: Guard = match round % 6 {
-            0 => lock.lock().await.expect("lock"),
-            1 => lock.lock_for(NEVER).await.expect("lock_for").expect("the lock"),
-            2 => lock.lock_leased(NEVER).await.expect("lock_leased"),
-            3 => loop {
-                if let Some(guard) = lock.try_lock().await.expect("try_lock") {
-                    break guard;
-                }
-                tokio::time::sleep(ms(1)).await;
-            },
-            4 => lock.acquire(patient.clone().not_reentrant()).await.expect("acquire").expect("the lock"),
-            _ => lock.acquire(patient.clone().owner(&client.owner())).await.expect("acquire").expect("the lock"),
-        };
-        let token = guard.token().expect("a token");
-        admin.cmd::<()>(&["RPUSH", SEEN, &token.to_string()]).await;
-        if round % 6 == 5 {
-            let again = Acquire::new().owner(guard.owner());
-            let again = lock.acquire(again).await.expect("acquire").expect("once more");
-            assert_eq!(again.token(), Some(token), "one section, one number");
-            again.unlock().await.expect("unlock");
-        }
-        guard.unlock().await.expect("unlock");
     }
 }
 
@@ -144,22 +76,19 @@ pub async fn fenced_state_after_each_step_matches_redisson(version: &str) {
             }
             compared += 1;
         }
-        // Each side reads the other's counter.
-        assert_eq!(java_fenced(&rig, &b, 1).token().await, Ok(lock.last_token().await.expect("last_token") as i64));
+        // Each side continues the other's numbers.
+        let (java, last) = (java_fenced(&rig, &b, 1), lock.last_token().await.expect("last_token"));
+        assert_eq!(java.token().await, Ok(last as i64));
+        assert_eq!(java.lock_token().await, Ok(last as i64 + 1));
+        replied(java.unlock()).await;
+        let guard = take(&lock).await;
+        assert_eq!(guard.token(), Some(last + 2));
+        guard.unlock().await.expect("unlock");
+        listener.take(&rig.admin).await;
         forget(&rig, &[&a, &b]).await;
         rig.latches_gone().await;
     }
     println!("{version}: {compared} states compared");
     drop(listener);
-    rig.end([client]).await;
-}
-
-/// The messages are the same as for the reentrant lock.
-pub async fn fenced_releases_wake_the_other_side(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.client().await;
-    java_to_us(&rig, &client, FENCED, "section", 5).await;
-    us_to_java(&rig, &client, FENCED, "section", 5).await;
-    forget(&rig, &["section"]).await;
     rig.end([client]).await;
 }

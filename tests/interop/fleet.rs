@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use distlock::Prefer;
 use distlock_support::Admin;
 use distlock_support::child;
 use tokio::sync::Semaphore;
@@ -159,7 +160,10 @@ async fn fleet_member() {
     child::init();
     let set = |name| std::env::var(name).expect("set by the parent");
     let seed: u64 = set(SEED).parse().expect("a number");
-    let client = connect(bed::builder(&set(AT)).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3)).await;
+    // The first two processes differ.
+    let prefer = if (seed / 2000).is_multiple_of(2) { Prefer::Writers } else { Prefer::Readers };
+    let builder = bed::builder(&set(AT)).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3);
+    let client = connect(builder.prefer(prefer)).await;
     let (over, flavour) = (Arc::default(), set(FLAVOUR));
     let tasks = (0..TASKS).map(|task| {
         tokio::spawn(in_rust(client.clone(), set(AT), flavour.clone(), seed * TASKS + task, Arc::clone(&over)))

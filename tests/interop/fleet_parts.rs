@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock, Error, Flavour};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard};
 use distlock_support::agent::{Agent, AgentError, Call, JavaLock, Kind, monotonic_ns};
 use distlock_support::{Admin, Numbers, child};
 use serde_json::json;
@@ -24,7 +24,7 @@ pub struct Span {
     pub to: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Ask {
     locks: u64,
     alone: bool,
@@ -98,22 +98,41 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
             Ok(None) | Err(Error::Timeout { .. } | Error::Connection { .. }) => continue,
             Err(error) => panic!("acquire: {error:?}"),
         };
-        let token = guard.token().unwrap_or(0);
         let until = ask.holds_until(asked);
-        child::say(&format!("in {seed} {} {} {token} {from} {until}", ask.locks, u64::from(ask.alone)));
-        tokio::time::sleep(ask.hold).await;
-        admin.cmd::<u64>(&["INCR", TURNS_OF[1]]).await;
-        let to = monotonic_ns();
-        let held = guard.is_held();
-        child::say(&format!("{} {seed} {to}", if held { "out" } else { "late" }));
-        if dice.below(4) == 0 {
+        stay(&guard, &ask, seed, [from, until], &admin).await;
+        let ended = if flavour == "read-write" && ask.alone && dice.below(4) == 0 {
+            let reading = Ask { alone: false, ..ask };
+            read_on(guard, &reading, seed, until, &admin).await
+        } else if dice.below(4) == 0 {
             drop(guard);
-        } else if let Err(error @ (Error::Lost { .. } | Error::NotHeld { .. })) = guard.unlock().await
+            Ok(())
+        } else {
+            guard.unlock().await.map(drop)
+        };
+        if let Err(error @ (Error::Lost { .. } | Error::NotHeld { .. })) = ended
             && ask.must_hold(asked)
         {
             child::say(&format!("robbed {seed} {error:?}"));
         }
     }
+}
+
+/// Holds the lock for a while, and reports the start and the end.
+async fn stay(guard: &Guard, ask: &Ask, seed: u64, [from, until]: [u64; 2], admin: &Admin) {
+    let token = guard.token().unwrap_or(0);
+    child::say(&format!("in {seed} {} {} {token} {from} {until}", ask.locks, u64::from(ask.alone)));
+    tokio::time::sleep(ask.hold).await;
+    admin.cmd::<u64>(&["INCR", TURNS_OF[1]]).await;
+    let to = monotonic_ns();
+    let held = guard.is_held();
+    child::say(&format!("{} {seed} {to}", if held { "out" } else { "late" }));
+}
+
+/// A writer goes on as a reader.
+async fn read_on(guard: Guard, ask: &Ask, seed: u64, until: u64, admin: &Admin) -> distlock::Result<()> {
+    let guard = guard.downgrade().await?;
+    stay(&guard, ask, seed, [monotonic_ns(), until], admin).await;
+    guard.unlock().await.map(drop)
 }
 
 fn in_java_of(agent: &Agent, flavour: &str, ask: &Ask, thread: i64) -> JavaLock {

@@ -1,73 +1,77 @@
-//! One language frees the other's lock by `force_unlock`. Waiters acquire, and holders learn of the loss.
+//! One language frees a lock by `force_unlock`. The waiter acquires, and the holder learns of the loss.
 
-use distlock::{DistLock as _, Error, Lost};
+use std::sync::Arc;
 
-use crate::rig::{Rig, channel, lasting, replied, soon, wait_for};
+use distlock::{Client, Error, Lost};
+use distlock_support::agent::Kind;
 
-/// Java forces our lock and acquires it. Our guard learns of the loss at its next renewal, which leaves Java's lock
-/// unchanged.
-pub async fn our_guard_reports_loss_after_java_force_unlock(version: &str) {
+use crate::fair_rig::Lane;
+use crate::rig::{Rig, channel, lasting, replied, soon, wait_for_lock};
+use crate::sides::flavour;
+
+/// Who holds, who forces, and who waits: J in Java, R in our client.
+const CASES: [&str; 5] = ["RJJ", "RJR", "JRJ", "JRR", "JJR"];
+
+pub async fn force_unlock_admits_the_waiter_and_ends_the_hold(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
-    let client = rig.client().await;
-    let name = "forced:ours";
-    let guard = client.reentrant(name).lock().await.expect("lock");
-    let waiter = rig.java(name, 1).start_lock();
-    rig.listeners(&channel(name), 1).await;
-    assert_eq!(rig.java(name, 2).force_unlock().await, Ok(true));
-    replied(waiter).await;
-    assert_eq!(client.renew_now().await.lost, 1);
-    let error = soon(guard.lost()).await;
-    assert!(matches!(error, Error::Lost { why: Lost::Gone, .. }), "{error:?}");
-    assert!(!guard.is_held());
-    assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
-    let held = rig.admin.hgetall(name).await;
-    assert_eq!(held.into_iter().collect::<Vec<_>>(), [(rig.java_holder(1), "1".to_owned())]);
-    replied(rig.java(name, 1).unlock()).await;
-    rig.end([client]).await;
+    let (client, other) = (rig.client().await, rig.client().await);
+    for kind in [Kind::Reentrant, Kind::Fair] {
+        for case in CASES {
+            force(&rig, &client, &other, kind, case).await;
+        }
+    }
+    rig.end([client, other]).await;
 }
 
-pub async fn force_unlock_admits_waiters_of_both_languages(version: &str) {
-    let rig = Rig::start(vec![lasting(version)]).await;
-    let client = rig.client().await;
+/// Our holder is `other`. Our forcer and our waiter are `client`.
+async fn force(rig: &Rig, client: &Client, other: &Client, kind: Kind, case: &str) {
+    let name = &format!("{kind:?}:{case}");
+    let [holds, forces, waits] = [0, 1, 2].map(|at| case.as_bytes()[at] == b'R');
+    let lock = client.lock(flavour(kind), name);
+    let [holder, waiter, forcer] = [1, 2, 3].map(|thread| rig.agents[0].at(kind, name, thread));
+    let mut guard = None;
+    if holds {
+        guard = Some(other.lock(flavour(kind), name).lock().await.expect("lock"));
+    } else {
+        replied(holder.lock()).await;
+    }
+    let ours = waits.then(|| wait_for_lock(Arc::clone(&lock)));
+    let theirs = (!waits).then(|| waiter.start_lock());
+    if kind == Kind::Fair {
+        Lane::new(rig, name).joined(1).await;
+    } else {
+        rig.listeners(&channel(name), 1).await;
+    }
+    let was_held =
+        if forces { lock.force_unlock().await.expect("force_unlock") } else { forcer.force_unlock().await == Ok(true) };
+    assert!(was_held, "{name}");
+    let mut taken = None;
+    if let Some(ours) = ours {
+        taken = Some(soon(ours).await.expect("the waiter"));
+    } else if let Some(theirs) = theirs {
+        replied(theirs).await;
+    }
 
-    let (holder, waiter) = (rig.java("a", 1), rig.java("a", 2));
-    replied(holder.lock()).await;
-    let before = rig.scripts().await;
-    let waiting = waiter.start_lock();
-    rig.scripts_since(before, 2).await;
-    assert!(client.reentrant("a").force_unlock().await.expect("force_unlock"));
-    replied(waiting).await;
-    assert_eq!(holder.unlock().await.expect_err("forced open").error, "IllegalMonitorStateException");
-    replied(waiter.unlock()).await;
-    assert!(!client.reentrant("a").force_unlock().await.expect("force_unlock"), "it was free");
-
-    let holder = rig.java("b", 1);
-    replied(holder.lock()).await;
-    let waiting = wait_for(&client, "b");
-    rig.listeners(&channel("b"), 1).await;
-    assert!(client.reentrant("b").force_unlock().await.expect("force_unlock"));
-    let guard = soon(waiting).await.expect("the waiter");
-    assert_eq!(holder.unlock().await.expect_err("forced open").error, "IllegalMonitorStateException");
-    assert_eq!(holder.is_held().await, Ok(false));
-    guard.unlock().await.expect("unlock");
-
-    replied(rig.java("c", 1).lock()).await;
-    let waiting = wait_for(&client, "c");
-    rig.listeners(&channel("c"), 1).await;
-    assert_eq!(rig.java("c", 2).force_unlock().await, Ok(true));
-    let guard = soon(waiting).await.expect("the waiter");
-    guard.unlock().await.expect("unlock");
-
-    let other = rig.client().await;
-    let held = other.reentrant("d").lock().await.expect("lock");
-    let waiting = wait_for(&client, "d");
-    rig.listeners(&channel("d"), 1).await;
-    assert_eq!(rig.java("d", 1).force_unlock().await, Ok(true));
-    let guard = soon(waiting).await.expect("the waiter");
-    assert_eq!(other.renew_now().await.lost, 1);
-    assert!(!held.is_held() && guard.is_held());
-    drop(held);
-    guard.unlock().await.expect("unlock");
-    assert_eq!(rig.java("d", 1).force_unlock().await, Ok(false));
-    rig.end([client, other]).await;
+    match guard {
+        // Our renewal leaves the waiter's hold unchanged.
+        Some(guard) => {
+            assert_eq!(other.renew_now().await.lost, 1, "{name}");
+            let error = soon(guard.lost()).await;
+            assert!(matches!(error, Error::Lost { why: Lost::Gone, .. }), "{name}: {error:?}");
+            assert!(!guard.is_held(), "{name}");
+            assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })), "{name}");
+        }
+        None => {
+            assert_eq!(holder.unlock().await.expect_err("forced open").error, "IllegalMonitorStateException", "{name}");
+            assert_eq!(holder.is_held().await, Ok(false), "{name}");
+        }
+    }
+    let owner = taken.as_ref().map_or_else(|| rig.agents[0].holder(kind, 2), |guard| guard.owner().to_string());
+    assert_eq!(rig.admin.hgetall(name).await, [(owner, "1".to_owned())].into(), "{name}");
+    match taken {
+        Some(guard) => drop(guard.unlock().await.expect("unlock")),
+        None => drop(replied(waiter.unlock()).await),
+    }
+    assert!(!lock.force_unlock().await.expect("force_unlock"), "{name} was free");
+    assert_eq!(forcer.force_unlock().await, Ok(false), "{name} was free");
 }

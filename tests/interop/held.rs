@@ -1,4 +1,5 @@
-//! Locks of every flavour that one side holds while the other side waits, before and after a move to another server.
+//! Locks of every flavour that one side holds while the other side is refused or waits, also before and after a move to
+//! another server.
 
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use futures::future::join_all;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::rig::{renewed, replied, soon, until, wait_for_lock};
-use crate::sides::{Sides, answered, came_to_nothing, flavour};
+use crate::rig::{NEVER, renewed, replied, soon, until, wait_for_lock};
+use crate::rw_rig::sits;
+use crate::sides::{RIVALS, Sides, answered, came_to_nothing, flavour};
 
 /// The server that has the locks now, as both sides use it.
 pub trait Spot {
@@ -26,6 +28,57 @@ pub trait Spot {
 
     /// Waits until Redisson is subscribed. After a failover Redisson may not know yet which server has the lock.
     async fn java_listens(&self, name: &str);
+}
+
+/// Each side holds a lock of every flavour, excludes the other side, and wakes a waiter of the other side by its release.
+pub async fn exclude_and_wake(spot: &impl Spot) {
+    let sides = spot.sides();
+    for (held, out) in RIVALS {
+        let name = spot.name(&format!("{held:?}:{out:?}:"));
+        let guard = sides.lock(held, &name).await;
+        assert!(spot.admin().exists(&name).await, "{name} is elsewhere");
+        assert!(!sides.is_free_for_java(out, &name).await, "{name}: Java is in beside us");
+        assert!(held != Kind::Read || sides.is_free_for_java(held, &name).await, "{name}: Java may read too");
+        guard.unlock().await.expect("unlock");
+
+        let java = sides.java.at(held, &name, 1);
+        replied(java.lock()).await;
+        assert!(spot.admin().exists(&name).await, "{name} is elsewhere");
+        assert!(!sides.is_free_for_us(out, &name).await, "{name}: we are in beside Java");
+        assert!(held != Kind::Read || sides.is_free_for_us(held, &name).await, "{name}: we may read too");
+        replied(java.unlock()).await;
+        assert!(sides.is_free_for_us(out, &name).await && sides.is_free_for_java(out, &name).await, "{name}");
+        // A waiter for a spin lock polls.
+        if held != Kind::Spin {
+            java_to_us(spot, held, out).await;
+            us_to_java(spot, held, out).await;
+        }
+    }
+}
+
+async fn java_to_us(spot: &impl Spot, held: Kind, waits: Kind) {
+    let (name, sides) = (spot.name(&format!("java:{held:?}:{waits:?}:")), spot.sides());
+    let java = sides.java.at(held, &name, 1);
+    replied(java.lock_for(NEVER)).await;
+    let waiter = wait_for_lock(sides.ours.lock(flavour(waits), &name));
+    sides.waits(1).await;
+    spot.ours_listens(&name).await;
+    until("no question under way", async || sides.ours.stats().under_way == 0).await;
+    replied(java.unlock()).await;
+    let woken = bed::ends(&format!("{name}: our waiter's sleep"), waiter).await;
+    woken.expect("the waiter").unlock().await.expect("unlock");
+}
+
+async fn us_to_java(spot: &impl Spot, held: Kind, waits: Kind) {
+    let (name, sides) = (spot.name(&format!("rust:{held:?}:{waits:?}:")), spot.sides());
+    let java = sides.java.at(waits, &name, 1);
+    let guard = sides.ours.lock(flavour(held), &name).lock_leased(NEVER).await.expect("lock_leased");
+    let waiter = java.start_lock();
+    spot.java_listens(&name).await;
+    sits(&sides.java, 1).await;
+    guard.unlock().await.expect("unlock");
+    bed::ends(&format!("{name}: the sleep of Java's waiter"), waiter).await.expect("an operation in Java");
+    replied(java.unlock()).await;
 }
 
 const ALONE: [Kind; 5] = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Fenced, Kind::Spin];

@@ -10,7 +10,6 @@ mod failover;
 mod fair_expiry;
 mod fair_grants;
 mod fair_kills;
-mod fair_mixed;
 mod fair_names;
 mod fair_order;
 mod fair_place;
@@ -28,7 +27,6 @@ mod force;
 mod group_kills;
 mod held;
 mod listener;
-mod mapper;
 mod multi;
 mod names;
 mod nonreentrant;
@@ -37,7 +35,6 @@ mod red;
 mod reentry;
 mod rig;
 mod rw_kills;
-mod rw_mixed;
 mod rw_names;
 mod rw_prefer;
 mod rw_quirks;
@@ -48,13 +45,11 @@ mod rw_wake;
 mod rw_watchdog;
 mod sentinel;
 mod several;
-mod share;
 mod sides;
 mod spin;
 mod unlike;
 mod waits;
 mod wake;
-mod watchdog;
 
 /// Makes a test of each of these bodies with this version of Redisson.
 macro_rules! beside {
@@ -69,100 +64,82 @@ macro_rules! beside {
 }
 
 beside!(redisson_4_7_0, "4.7.0":
-    wake::java_release_wakes_our_waiter, wake::our_release_wakes_java_waiter, wake::waiter_is_woken_only_by_the_message,
-    wake::our_waiter_polls_behind_a_lock_without_lease,
-    expiry::expired_lease_admits_the_other_side, expiry::waiter_acquires_after_holder_of_other_side_is_killed,
-    reentry::reentrant_state_after_each_step_matches_redisson,
-    unlike::inner_shorter_lease_does_not_shorten_the_outer_lease, unlike::outer_hold_is_renewed_after_inner_release, unlike::expired_lease_does_not_apply_to_next_hold,
-    force::our_guard_reports_loss_after_java_force_unlock, force::force_unlock_admits_waiters_of_both_languages,
+    expiry::expired_lease_admits_the_other_side,
+    reentry::reentrant_and_spin_state_after_each_step_matches_redisson,
+    unlike::inner_shorter_lease_does_not_shorten_the_outer_lease, unlike::outer_hold_is_renewed_after_inner_release,
+    unlike::expired_lease_does_not_apply_to_next_hold,
+    force::force_unlock_admits_the_waiter_and_ends_the_hold,
     names::odd_names_exclude_and_wake_the_other_side,
-    mapper::prefix_and_name_mapper_give_the_same_key_and_channel,
-    counter::counter_is_exact_with_four_clients_of_each_language,
-    owners::java_hold_is_released_by_our_client, owners::java_hold_is_re_entered_by_our_client, owners::clients_have_distinct_ids_and_acquires_distinct_owners,
-    waits::wait_for_other_side_times_out, waits::wait_for_other_side_ends_with_the_lock,
-    share::java_is_not_starved_by_our_tasks, share::our_client_is_not_starved_by_java,
-    watchdog::watchdogs_of_both_sides_keep_their_holds,
+    counter::counter_is_exact_with_clients_of_both_languages,
+    owners::java_hold_is_released_by_our_client, owners::java_hold_is_re_entered_by_our_client,
+    waits::wait_for_other_side_times_out, waits::our_waiter_polls_behind_a_lock_without_lease,
+    wake::waiter_is_woken_only_by_the_message,
     fair_order::fair_waiters_are_served_in_order_of_arrival,
-    fair_order::fair_releases_wake_the_other_sides_head,
     fair_state::fair_state_after_each_step_matches_redisson, fair_state::fair_java_deadlines_depend_on_our_waiter_ahead,
     fair_kills::fair_live_waiters_are_served_in_order_past_killed_ones,
-    fair_grants::fair_java_head_is_notified_and_not_granted, fair_grants::fair_release_grants_the_lock_to_our_head, fair_grants::fair_force_unlock_in_java_serves_head_and_ends_our_guard,
-    fair_place::fair_our_waiter_keeps_its_entry_behind_java,
-    fair_place::fair_our_waiter_keeps_its_entry_behind_lock_and_async,
-    fair_place::fair_our_waiter_keeps_its_entry_under_brief_leases,
-    fair_place::fair_java_waiter_keeps_its_entry_behind_ours,
-    fair_share::fair_java_is_not_starved_by_our_waiters, fair_share::fair_our_client_is_not_starved_by_java,
+    fair_grants::fair_java_head_is_notified_and_not_granted,
+    fair_place::fair_our_waiter_keeps_its_entry_behind_java, fair_place::fair_java_waiter_keeps_its_entry_behind_ours,
+    fair_share::fair_java_is_not_starved_by_our_waiters,
     fair_quirks::fair_dead_head_is_removed_when_our_client_waits, fair_quirks::fair_waiter_behind_head_that_gives_up_is_served,
     fair_quirks::fair_our_waiters_keep_entries_during_long_waits, fair_quirks::fair_waiter_with_negative_remaining_time_is_served,
-    fair_expiry::fair_waiter_acquires_when_lease_of_other_side_expires, fair_expiry::fair_killed_java_waiter_is_skipped_after_its_deadline,
-    fair_names::fair_odd_names_use_the_same_queue_in_both_languages, fair_names::fair_prefixes_use_the_same_queue_in_both_languages,
-    fair_mixed::fair_counter_is_exact_when_waiters_give_up,
+    fair_expiry::fair_waiter_acquires_when_lease_of_other_side_expires,
+    fair_names::fair_odd_names_use_the_same_queue_in_both_languages,
     rw_state::rw_state_after_each_step_matches_redisson,
-    rw_names::rw_odd_names_exclude_and_wake_the_other_side, rw_names::rw_prefix_and_name_mapper_give_the_same_keys_and_channel,
-    rw_wake::rw_releases_wake_the_other_side, rw_wake::rw_waiting_readers_acquire_together,
-    rw_wake::rw_our_downgrade_admits_java_readers, rw_wake::rw_java_downgrade_is_noticed_only_by_our_readers,
-    rw_wake::rw_our_upgrade_returns_would_deadlock,
-    rw_kills::rw_waiter_acquires_after_holder_of_other_side_is_killed, rw_kills::rw_dead_readers_do_not_exclude_writers,
-    rw_kills::rw_lock_lasts_as_long_as_its_readers_are_covered,
+    rw_names::rw_odd_names_exclude_and_wake_the_other_side,
+    rw_wake::rw_waiting_readers_acquire_together, rw_wake::rw_our_downgrade_admits_java_readers,
+    rw_wake::rw_java_downgrade_is_noticed_only_by_our_readers,
     rw_watchdog::rw_watchdogs_of_both_sides_keep_their_holds, rw_watchdog::rw_remaining_half_is_renewed_after_release_of_the_other,
-    rw_quirks::rw_write_is_renewed_after_release_of_nested_read, rw_quirks::rw_long_read_leases_outlive_javas_watchdog,
-    rw_quirks::rw_leased_read_keeps_its_lease_after_a_downgrade, rw_quirks::rw_our_writer_acquires_after_dead_readers_cover_expires,
-    rw_quirks::rw_expired_lease_does_not_apply_to_next_hold, rw_quirks::rw_outer_hold_is_renewed_after_inner_release,
+    rw_quirks::rw_long_read_leases_outlive_javas_watchdog, rw_quirks::rw_leased_read_keeps_its_lease_after_a_downgrade,
+    rw_quirks::rw_our_writer_acquires_after_dead_readers_cover_expires, rw_kills::rw_dead_readers_do_not_exclude_writers,
     rw_quirks::rw_forced_holds_do_not_stop_renewal_of_later_holds, rw_quirks::rw_reader_without_cover_counts_as_dead,
     rw_share::rw_java_writer_is_not_starved_by_our_writers,
     rw_prefer::rw_only_our_readers_are_held_back, rw_prefer::rw_preferred_writers_starve_no_task,
-    rw_mixed::rw_writer_never_overlaps_readers_or_writers,
     red::red_state_after_each_step_matches_redisson, red::red_locks_exclude_each_other, red::red_counter_of_both_languages_is_exact,
-    red::red_releases_wake_the_other_side,
-    multi::multi_state_after_each_step_matches_redisson, multi::multi_counter_is_exact_with_reversed_lists, multi::multi_acquire_holds_all_members_or_none,
-    multi::multi_release_continues_after_a_failed_member, multi::multi_lease_is_set_as_requested, multi::multi_read_member_has_the_same_lease_on_hash_and_cover,
+    multi::multi_state_after_each_step_matches_redisson, multi::multi_counter_is_exact_with_reversed_lists,
+    multi::multi_acquire_holds_all_members_or_none, multi::multi_release_continues_after_a_failed_member,
+    multi::multi_lease_is_set_as_requested, multi::multi_read_member_has_the_same_lease_on_hash_and_cover,
     multi::multi_fair_member_sets_no_ttl_on_the_queue,
-    fenced::fenced_tokens_grow_across_both_languages, fenced::fenced_state_after_each_step_matches_redisson,
-    fenced::fenced_releases_wake_the_other_side,
+    fenced::fenced_state_after_each_step_matches_redisson,
     fenced_quirks::fenced_acquire_uses_the_requested_lease_and_wait, fenced_quirks::fenced_refusal_returns_no_token,
-    fenced_quirks::fenced_counter_survives_force_expiry_and_other_flavours, fenced_quirks::fenced_counter_gets_no_ttl_from_our_multi_lock,
-    spin::spin_state_after_each_step_matches_redisson, spin::spin_counter_of_both_languages_is_exact, spin::spin_waiters_acquire_by_polling,
+    fenced_quirks::fenced_counter_survives_java_force_and_other_flavours,
+    fenced_quirks::fenced_acquire_removes_the_ttl_of_javas_multi_lock,
     spin::spin_release_wakes_no_reentrant_waiter,
     nonreentrant::nonreentrant_states_are_the_same, nonreentrant::nonreentrant_locks_exclude_each_other,
-    group_kills::our_group_waiters_acquire_after_java_holders_are_killed, group_kills::java_group_waiters_acquire_after_our_holders_are_killed,
-    fleet::fleet_of_reentrant_locks_keeps_exclusion_after_kills, fleet::fleet_of_fair_locks_keeps_exclusion_after_kills, fleet::fleet_of_read_write_locks_keeps_exclusion_after_kills,
-    fleet::fleet_of_fenced_locks_keeps_exclusion_after_kills, fleet::fleet_of_spin_locks_keeps_exclusion_after_kills, fleet::fleet_of_multi_locks_keeps_exclusion_after_kills,
-    fleet_shares::fleet_at_one_reentrant_lock_starves_neither_language, fleet_shares::fleet_at_one_write_lock_starves_neither_language,
-    fleet_shares::fleet_at_one_fenced_lock_starves_neither_language, fleet_shares::fleet_at_one_spin_lock_starves_neither_language,
-    cluster::cluster_locks_exclude_the_other_side_on_every_primary, cluster::cluster_releases_wake_the_other_side,
-    cluster::cluster_failover_admits_no_second_holder, cluster::cluster_slot_move_admits_no_second_holder,
-    sentinel::sentinel_java_locks_are_acknowledged_by_replicas, sentinel::sentinel_locks_exclude_the_other_side,
-    sentinel::sentinel_releases_wake_the_other_side, sentinel::sentinel_failover_admits_no_second_holder,
-    sentinel::replicated_locks_exclude_the_other_side, sentinel::replicated_releases_wake_the_other_side,
+    group_kills::our_waiters_acquire_after_java_holders_are_killed, group_kills::java_waiters_acquire_after_our_holders_are_killed,
+    fleet::fleet_of_reentrant_locks_keeps_exclusion_after_kills, fleet::fleet_of_fair_locks_keeps_exclusion_after_kills,
+    fleet::fleet_of_read_write_locks_keeps_exclusion_after_kills, fleet::fleet_of_fenced_locks_keeps_exclusion_after_kills,
+    fleet::fleet_of_spin_locks_keeps_exclusion_after_kills, fleet::fleet_of_multi_locks_keeps_exclusion_after_kills,
+    fleet_shares::fleet_at_one_reentrant_lock_starves_neither_language,
+    fleet_shares::fleet_at_one_write_lock_starves_neither_language, fleet_shares::fleet_at_one_spin_lock_starves_neither_language,
+    cluster::cluster_locks_exclude_and_wake_the_other_side, cluster::cluster_failover_admits_no_second_holder,
+    cluster::cluster_slot_move_admits_no_second_holder,
+    sentinel::sentinel_java_locks_are_acknowledged_by_replicas, sentinel::sentinel_locks_exclude_and_wake_the_other_side,
+    sentinel::sentinel_failover_admits_no_second_holder, sentinel::replicated_locks_exclude_and_wake_the_other_side,
     sentinel::replicated_failover_admits_no_second_holder,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
-    wake::java_release_wakes_our_waiter, wake::our_release_wakes_java_waiter,
     expiry::expired_lease_admits_the_other_side,
-    reentry::reentrant_state_after_each_step_matches_redisson,
-    force::force_unlock_admits_waiters_of_both_languages,
+    reentry::reentrant_and_spin_state_after_each_step_matches_redisson,
+    force::force_unlock_admits_the_waiter_and_ends_the_hold,
     names::odd_names_exclude_and_wake_the_other_side,
-    mapper::prefix_and_name_mapper_give_the_same_key_and_channel,
-    counter::counter_is_exact_with_two_clients_of_each_language,
-    watchdog::watchdogs_of_both_sides_keep_their_holds,
+    counter::counter_is_exact_with_clients_of_both_languages,
     fair_order::fair_waiters_are_served_in_order_of_arrival,
-    fair_order::fair_releases_wake_the_other_sides_head,
-    fair_state::fair_state_after_each_step_matches_redisson, fair_names::fair_odd_names_use_the_same_queue_in_both_languages,
+    fair_state::fair_state_after_each_step_matches_redisson,
+    fair_names::fair_odd_names_use_the_same_queue_in_both_languages,
     fair_kills::fair_live_waiters_are_served_in_order_past_killed_ones,
-    fair_grants::fair_java_head_is_notified_and_not_granted, fair_grants::fair_release_grants_the_lock_to_our_head, fair_grants::fair_force_unlock_in_java_serves_head_and_ends_our_guard,
-    rw_state::rw_state_after_each_step_matches_redisson, rw_names::rw_odd_names_exclude_and_wake_the_other_side, rw_names::rw_prefix_and_name_mapper_give_the_same_keys_and_channel,
-    rw_wake::rw_releases_wake_the_other_side, rw_wake::rw_waiting_readers_acquire_together,
-    rw_kills::rw_old_redisson_loses_only_its_own_holds,
+    fair_grants::fair_java_head_is_notified_and_not_granted,
+    rw_state::rw_state_after_each_step_matches_redisson,
+    rw_names::rw_odd_names_exclude_and_wake_the_other_side,
+    rw_wake::rw_waiting_readers_acquire_together,
+    rw_quirks::rw_old_redisson_loses_only_its_own_holds,
     red::red_state_after_each_step_matches_redisson, red::red_locks_exclude_each_other,
     multi::multi_state_after_each_step_matches_redisson,
-    fenced::fenced_tokens_grow_across_both_languages, fenced::fenced_state_after_each_step_matches_redisson,
-    spin::spin_state_after_each_step_matches_redisson,
-    cluster::cluster_locks_exclude_the_other_side_on_every_primary, cluster::cluster_releases_wake_the_other_side,
-    cluster::cluster_failover_admits_no_second_holder, cluster::cluster_slot_move_admits_no_second_holder,
-    sentinel::sentinel_java_locks_are_acknowledged_by_replicas, sentinel::sentinel_locks_exclude_the_other_side,
-    sentinel::sentinel_releases_wake_the_other_side, sentinel::sentinel_failover_admits_no_second_holder,
-    sentinel::replicated_locks_exclude_the_other_side, sentinel::replicated_releases_wake_the_other_side,
+    fenced::fenced_state_after_each_step_matches_redisson,
+    cluster::cluster_locks_exclude_and_wake_the_other_side, cluster::cluster_failover_admits_no_second_holder,
+    cluster::cluster_slot_move_admits_no_second_holder,
+    sentinel::sentinel_java_locks_are_acknowledged_by_replicas, sentinel::sentinel_locks_exclude_and_wake_the_other_side,
+    sentinel::sentinel_failover_admits_no_second_holder, sentinel::replicated_locks_exclude_and_wake_the_other_side,
     sentinel::replicated_failover_admits_no_second_holder,
 );
 

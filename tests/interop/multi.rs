@@ -6,12 +6,13 @@ use bed::in_vain;
 use distlock::{Acquire, Client, DistLock, Error};
 use distlock_support::agent::{AgentOptions, JavaLock, Kind};
 
+use crate::counter::count_together;
 use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{LATCH, NEVER, Rig, had, lasting, ms, replied, soon, until, until_is};
 use crate::rw_rig::STALL;
-use crate::several::{count_together, hang_up, is_javas, is_ours, may_have_retried, take};
+use crate::several::{hang_up, is_javas, is_ours, may_have_retried, take};
 
 const ROWS: [&[Step]; 4] = [
     &[Lock, Unlock],

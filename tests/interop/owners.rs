@@ -1,11 +1,8 @@
 //! Owners across languages: the text of a Java holder is an owner in this crate.
 
-use std::collections::HashSet;
-
 use distlock::{Acquire, DistLock as _, Error, NotHeld, Owner, Released};
-use distlock_support::agent::AgentOptions;
 
-use crate::rig::{Rig, channel, replied, wait_for};
+use crate::rig::{Rig, channel, replied, soon, wait_for};
 
 /// Our client releases a hold of Java's. It knows only the text of the holder.
 pub async fn java_hold_is_released_by_our_client(version: &str) {
@@ -63,34 +60,7 @@ pub async fn java_hold_is_re_entered_by_our_client(version: &str) {
             count("1").await;
             assert_eq!(guard.unlock().await.expect("unlock"), Released::Free);
         }
-        crate::rig::soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
+        soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
     }
     rig.end([client]).await;
-}
-
-/// Clients of both languages have different ids, and each of our acquires has a fresh owner.
-pub async fn clients_have_distinct_ids_and_acquires_distinct_owners(version: &str) {
-    let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let clients = [rig.client().await, rig.client().await];
-    let ids: HashSet<_> =
-        rig.agents.iter().map(|a| a.id().to_owned()).chain(clients.iter().map(|c| c.id().to_owned())).collect();
-    assert_eq!(ids.len(), 4);
-    let mut owners = HashSet::new();
-    for client in &clients {
-        for _ in 0..100 {
-            let guard = client.reentrant("job").lock().await.expect("lock");
-            let held = rig.admin.hgetall("job").await;
-            assert!(held.keys().eq([guard.owner().as_str()]), "{held:?}");
-            owners.insert(guard.owner().to_string());
-            // The guard may move to another thread, because its owner is not bound to a thread.
-            let released = tokio::task::spawn_blocking(move || futures::executor::block_on(guard.unlock())).await;
-            assert_eq!(released.expect("the thread").expect("held"), Released::Free);
-        }
-    }
-    assert_eq!(owners.len(), 200);
-    let [a, b] = [0, 1].map(|at| rig.agents[at].at(distlock_support::agent::Kind::Reentrant, "job", 1));
-    replied(a.lock()).await;
-    assert_eq!(b.try_lock().await, Ok(false));
-    replied(a.unlock()).await;
-    rig.end(clients).await;
 }

@@ -6,13 +6,12 @@ use bed::in_vain;
 use distlock::{DistLock, RedLock};
 use distlock_support::agent::AgentOptions;
 
+use crate::counter::count_together;
 use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{PATIENCE, Rig, channel, had, lasting, ms, replied, soon, until_is, wait_for_lock};
-use crate::several::{
-    clients_of, count_together, hang_up, held_by, is_javas, is_ours, java_red, may_have_retried, red, take, waiting,
-};
+use crate::several::{clients_of, hang_up, held_by, is_javas, is_ours, java_red, may_have_retried, red, take, waiting};
 
 const ROWS: [&[Step]; 4] = [
     &[Lock, Unlock, Stray],
@@ -93,8 +92,8 @@ async fn counted(rig: &Rig, server: usize, a: &str, b: &str, holds: usize) {
         .await;
 }
 
-/// The side that holds most servers excludes the other, and the loser leaves nothing. A third client that holds a
-/// minority excludes neither side (Redisson's `testLockFailed`, `testLockSuccess`).
+/// The side that holds most servers excludes the other, and wakes it by the release. The loser leaves nothing. A third
+/// client that holds a minority excludes neither side (Redisson's `testLockFailed`, `testLockSuccess`).
 pub async fn red_locks_exclude_each_other(version: &str) {
     let rig = Rig::several(3, vec![AgentOptions::version(version)]).await;
     let clients = clients_of(&rig).await;
@@ -115,7 +114,18 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     held_by(&rig, name, 3, is_javas).await;
     let state = ours.state().await.expect("state");
     assert!(state.is_locked(), "{state:?}");
+    let waiter = wait_for_lock(ours.clone());
+    // The waiter is subscribed at one server: the first that refused.
+    waiting(&clients, 1).await;
     replied(java.unlock()).await;
+    let guard = soon(waiter).await.expect("the waiter");
+    let before = rig.scripts().await;
+    let waiter = java.start_lock();
+    rig.scripts_since(before, 2).await;
+    guard.unlock().await.expect("unlock");
+    replied(waiter).await;
+    replied(java.unlock()).await;
+    held_by(&rig, name, 0, is_javas).await;
 
     // A third client holds the lock on the first server, so neither side is granted there.
     let third = take(&clients[0].reentrant(name)).await;
@@ -159,28 +169,4 @@ pub async fn red_counter_of_both_languages_is_exact(version: &str) {
     // Calls to the dead server end by timeout.
     held_by(&rig, name, 0, |_| true).await;
     rig.end(clients.into_iter().flatten()).await;
-}
-
-pub async fn red_releases_wake_the_other_side(version: &str) {
-    let rig = Rig::several(3, vec![AgentOptions::version(version)]).await;
-    let clients = clients_of(&rig).await;
-    let name = "woken";
-    let (java, ours) = (java_red(&rig, 0, name, 1), red(&clients, name));
-    for _ in 0..5 {
-        replied(java.lock()).await;
-        let waiter = wait_for_lock(ours.clone());
-        // The waiter is subscribed at one server: the first that refused.
-        waiting(&clients, 1).await;
-        replied(java.unlock()).await;
-        let guard = soon(waiter).await.expect("the waiter");
-
-        let before = rig.scripts().await;
-        let waiter = java.start_lock();
-        rig.scripts_since(before, 2).await;
-        guard.unlock().await.expect("unlock");
-        replied(waiter).await;
-        replied(java.unlock()).await;
-        held_by(&rig, name, 0, is_javas).await;
-    }
-    rig.end(clients).await;
 }

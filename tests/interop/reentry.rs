@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Guard, Owner, Released};
 use distlock_support::Admin;
-use distlock_support::agent::JavaLock;
+use distlock_support::agent::{JavaLock, Kind};
 use serde_json::json;
 
 use crate::listener::{Listener, Message};
 use crate::rig::{LATCH, Rig, channel, lasting, ms, replied, soon};
+use crate::sides::flavour;
 
 /// Steps. Leases are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,13 @@ const SAME: [&[Step]; 7] = [
     &[TryLeased(7_000), TryLeased(7_000), Unlock, TryLeased(7_000), Unlock, Unlock],
     &[Lock, Unlock, Leased(6_000), Unlock, Lock, Unlock],
     &[Stray, Lock, Unlock],
+];
+
+const SPIN: [&[Step]; 4] = [
+    &[Lock, Lock, Unlock, Unlock, Stray],
+    &[Try, Unlock, TryLeased(7_000), Unlock],
+    &[Leased(8_000), Leased(8_000), Unlock, Unlock],
+    &[Stray, Lock, Unlock, Leased(6_000), Unlock],
 ];
 
 /// Tolerance between two leases, in ms: less than the differences that a test detects, and more than the steps take on
@@ -202,22 +210,24 @@ impl<'a> Ours<'a> {
     }
 }
 
-pub async fn reentrant_state_after_each_step_matches_redisson(version: &str) {
+/// A release of a spin lock sends no message.
+pub async fn reentrant_and_spin_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
-    let mut compared = 0;
-    for (number, steps) in SAME.iter().enumerate() {
+    let rows = SAME.map(|steps| (Kind::Reentrant, steps)).into_iter().chain(SPIN.map(|steps| (Kind::Spin, steps)));
+    for (number, (kind, steps)) in rows.enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
-        let (theirs, mut ours) = (Theirs::new(&rig, &listener, &a), Ours::new(&rig, &listener, &client, &b));
+        let theirs = Theirs::of(&rig, &listener, &a, rig.agents[0].at(kind, &a, 7));
+        let mut ours = Ours::of(&rig, &listener, &b, client.lock(flavour(kind), &b), client.owner());
         for (at, step) in steps.iter().enumerate() {
-            let what = format!("{version}, step {at} of {steps:?}");
+            let what = format!("{version}, {kind:?}, step {at} of {steps:?}");
             let (left_by_them, left_by_us) = (theirs.take(*step).await, ours.take(*step).await);
             left_by_us.assert_like(&what, &left_by_them);
             for (left, name) in [(&left_by_them, &a), (&left_by_us, &b)] {
                 let fine = |message: &Message| message.channel == channel(name) && message.payload == b"0";
                 assert!(left.messages.iter().all(fine), "{what}: {left:?}");
+                assert!(kind != Kind::Spin || left.messages.is_empty(), "{what}: {left:?}");
             }
-            compared += 1;
         }
         while let Some(guard) = ours.guards.pop() {
             replied(theirs.lock.unlock()).await;
@@ -225,7 +235,6 @@ pub async fn reentrant_state_after_each_step_matches_redisson(version: &str) {
         }
         listener.take(&rig.admin).await;
     }
-    println!("{version}: {compared} states compared");
     drop(listener);
     rig.end([client]).await;
 }

@@ -1,24 +1,20 @@
 //! Odd names and prefixes: in both halves, both languages use the same hash, covers and channel.
 
 use distlock::Client;
-use distlock_support::agent::{Agent, AgentOptions, Call, Kind};
+use distlock_support::agent::{Agent, Call, Kind};
 use tokio::task::JoinHandle;
 
-use crate::names::NAMES;
-use crate::rig::{Rig, connect, lasting, ms, replied, soon, until_is};
+use crate::names::{Spelt, under_every_name};
+use crate::rig::{Rig, replied, soon, until_is};
 use crate::rw_rig::{enter, refused, sits, wait_for_half};
 
-/// A name and its forms in Redis.
-struct Spelt<'a> {
-    name: &'a str,
-    key: &'a str,
-    /// The key in braces, unless the key contains braces.
-    tag: &'a str,
+pub async fn rw_odd_names_exclude_and_wake_the_other_side(version: &str) {
+    under_every_name(version, meet).await;
 }
 
 /// Both sides read, both wait to write, and each writes while the other waits to read.
-async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
-    let Spelt { name, key, tag } = *spelt;
+async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: Spelt) {
+    let Spelt { name, key, tag } = spelt;
     let channel = format!("redisson_rwlock:{tag}");
     let (reader, writer) = (agent.at(Kind::Read, name, 1), agent.at(Kind::Write, name, 2));
     let owner = client.owner();
@@ -99,32 +95,4 @@ async fn we_wait(
     rig.scripts_since(before, 2).await;
     until_is("channels", async || rig.admin.channels().await, |channels| channels[..] == [channel]).await;
     task
-}
-
-pub async fn rw_odd_names_exclude_and_wake_the_other_side(version: &str) {
-    let rig = Rig::start(vec![lasting(version)]).await;
-    // Subscriptions end at once, so that they do not count for the next name.
-    let client = connect(rig.builder().subscription_linger(ms(1))).await;
-    for (name, plain_channel) in NAMES {
-        let tag = plain_channel.strip_prefix("redisson_lock__channel:").expect("the channel of a plain lock");
-        meet(&rig, &client, &rig.agents[0], &Spelt { name, key: name, tag }).await;
-        until_is("channels", async || rig.admin.channels().await, Vec::is_empty).await;
-    }
-    println!("{version}: {} names", NAMES.len());
-    rig.end([client]).await;
-}
-
-/// Java uses a name mapper, and our client a name prefix.
-pub async fn rw_prefix_and_name_mapper_give_the_same_keys_and_channel(version: &str) {
-    let prefixes = [("p:", "p:job", "{p:job}"), ("{app}:", "{app}:job", "{app}:job")];
-    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };
-    let rig = Rig::start(prefixes.map(|(prefix, ..)| options(prefix)).to_vec()).await;
-    let mut clients = Vec::new();
-    for ((prefix, key, tag), agent) in prefixes.into_iter().zip(&rig.agents) {
-        let client = connect(rig.builder().name_prefix(prefix).subscription_linger(ms(1))).await;
-        meet(&rig, &client, agent, &Spelt { name: "job", key, tag }).await;
-        until_is("channels", async || rig.admin.channels().await, Vec::is_empty).await;
-        clients.push(client);
-    }
-    rig.end(clients).await;
 }

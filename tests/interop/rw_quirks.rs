@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use bed::with_longer_waits;
-use distlock::{Acquire, Client};
+use distlock::Client;
 use distlock_support::agent::{AgentOptions, Kind};
 
-use crate::rig::{NEVER, Rig, WATCHDOG, ms, replied, soon, until};
-use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, wait_for_half};
+use crate::rig::{NEVER, Rig, WATCHDOG, ms, renewed, replied, soon, until};
+use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, sits, wait_for_half};
 
 const WATCHDOG_MS: i64 = WATCHDOG.as_millis() as i64;
 
@@ -32,27 +32,6 @@ async fn stays_until(doc: &Doc<'_>, fine: impl Fn(&Seen) -> bool, event: impl Fu
 async fn lapses(doc: &Doc<'_>, what: &str) {
     let gone = async || doc.look().await.fields.is_empty();
     until(&format!("{} to lapse: Redisson has learnt to {what}", doc.name), gone).await;
-}
-
-/// A read inside a write, both renewed by the watchdog. In Redisson, the release of the read stops the renewal of the
-/// write.
-pub async fn rw_write_is_renewed_after_release_of_nested_read(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.watched_client().await;
-    let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
-    let [read, write] = HALVES.map(|half| theirs.java(0, half, 1));
-    replied(write.lock()).await;
-    replied(read.lock()).await;
-    replied(read.unlock()).await;
-
-    let owner = client.owner();
-    let guard = enter(&client, Kind::Write, ours.name, &owner, None).await;
-    enter(&client, Kind::Read, ours.name, &owner, None).await.unlock().await.expect("unlock");
-    let fine = |seen: &Seen| seen.mode() == Some("write") && seen.ttl > 0 && seen.covers.is_empty();
-    stays_until(&ours, fine, lapses(&theirs, "keep the write")).await;
-    assert_eq!(write.unlock().await.expect_err("it lapsed").error, "IllegalMonitorStateException");
-    guard.unlock().await.expect("unlock");
-    rig.end([client]).await;
 }
 
 /// Redisson's watchdog cuts the lease of the whole lock to the watchdog's lease. When the reader that it renews dies, a
@@ -177,59 +156,13 @@ async fn dead_reader(rig: &Rig, client: &Client, java_dies: bool, lease: Duratio
     in_time.then_some(())
 }
 
-/// In Redisson, an expired lease sticks to the lock object and applies to the next hold, in both halves.
-pub async fn rw_expired_lease_does_not_apply_to_next_hold(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.client().await;
-    for half in HALVES {
-        let [a, b] = ["theirs", "ours"].map(|whose| format!("{whose}:{}", half.as_str()));
-        let (theirs, ours) = (Doc::new(&rig, &a), Doc::new(&rig, &b));
-        let (java, owner) = (theirs.java(0, half, 1), client.owner());
-        replied(java.lock_for(ms(300))).await;
-        let guard = enter(&client, half, ours.name, &owner, Some(ms(300))).await;
-        theirs.is_gone().await;
-        ours.is_gone().await;
-        assert!(guard.unlock().await.is_err());
-        replied(java.lock()).await;
-        let guard = enter(&client, half, ours.name, &owner, None).await;
-        let (seen, mine) = (theirs.look().await, ours.look().await);
-        assert!(seen.ttl <= 300, "Redisson has learnt to forget: {seen:?}");
-        assert!(mine.ttl > 300 && mine.covers.values().all(|left| *left > 300), "{mine:?}");
-        lapses(&theirs, "forget a lease").await;
-        guard.unlock().await.expect("unlock");
-    }
-    rig.end([client]).await;
-}
-
-/// A leased hold inside a watched one is released: Redisson stops the watchdog of the outer hold.
-pub async fn rw_outer_hold_is_renewed_after_inner_release(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.watched_client().await;
-    let case = async |half: Kind| {
-        let [a, b] = ["theirs", "ours"].map(|whose| format!("{whose}:{}", half.as_str()));
-        let (theirs, ours) = (Doc::new(&rig, &a), Doc::new(&rig, &b));
-        let (java, owner) = (theirs.java(0, half, 1), client.owner());
-        replied(java.lock()).await;
-        replied(java.lock_for(WATCHDOG)).await;
-        replied(java.unlock()).await;
-        let guard = enter(&client, half, ours.name, &owner, None).await;
-        enter(&client, half, ours.name, &owner, Some(WATCHDOG)).await.unlock().await.expect("unlock");
-        let fine = |seen: &Seen| seen.mode() == Some(half.as_str()) && seen.ttl > 0;
-        stays_until(&ours, fine, lapses(&theirs, "keep the outer hold")).await;
-        assert!(guard.is_held());
-        guard.unlock().await.expect("unlock");
-    };
-    tokio::join!(case(Kind::Read), case(Kind::Write));
-    rig.end([client]).await;
-}
-
 /// Holds are ended by `force_unlock`. Redisson still tries to renew them first, so later holds expire although they are
 /// watched.
 pub async fn rw_forced_holds_do_not_stop_renewal_of_later_holds(version: &str) {
     const DEEP: usize = 6;
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
-    let other: Client = rig.client().await;
+    let other = rig.client().await;
     let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
     let owner = client.owner();
     let mut stale = Vec::new();
@@ -249,30 +182,60 @@ pub async fn rw_forced_holds_do_not_stop_renewal_of_later_holds(version: &str) {
     rig.end([client, other]).await;
 }
 
-/// A reader without a cover (see `rw_rig.rs`) counts as dead on both sides. Therefore our client renews covers.
+/// A reader without a cover (see `rw_rig.rs`) counts as dead on both sides: the release of the last live reader admits
+/// the other side's writer. Therefore our client renews covers.
 pub async fn rw_reader_without_cover_counts_as_dead(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     for java_is_bare in [true, false] {
         let name = format!("bare:{java_is_bare}");
         let doc = Doc::new(&rig, &name);
-        let owner = client.owner();
-        replied(doc.java(0, Kind::Read, 1).lock()).await;
-        let guard = half_of(&client, Kind::Read, &name).acquire(Acquire::new().owner(&owner)).await;
-        let guard = guard.expect("acquire").expect("a reader beside a reader");
-        let bare = if java_is_bare { doc.java_owner(0, 1) } else { owner.as_str().to_owned() };
-        rig.admin.cmd::<()>(&["DEL", &doc.cover(&bare, 1)]).await;
+        let (java, owner) = (doc.java(0, Kind::Read, 1), client.owner());
+        replied(java.lock()).await;
+        let guard = enter(&client, Kind::Read, &name, &owner, None).await;
         if java_is_bare {
+            let writer = doc.java_waits(0, Kind::Write, 2).await;
+            rig.admin.cmd::<()>(&["DEL", &doc.cover(&doc.java_owner(0, 1), 1)]).await;
             guard.unlock().await.expect("unlock");
+            replied(writer).await;
+            replied(doc.java(0, Kind::Write, 2).unlock()).await;
             doc.is_gone().await;
-            assert!(doc.java(0, Kind::Read, 1).unlock().await.is_err());
+            assert!(java.unlock().await.is_err());
         } else {
-            replied(doc.java(0, Kind::Read, 1).unlock()).await;
+            let writer = doc.we_wait(&client, Kind::Write, 2).await;
+            rig.admin.cmd::<()>(&["DEL", &doc.cover(owner.as_str(), 1)]).await;
+            replied(java.unlock()).await;
+            soon(writer).await.expect("the writer").unlock().await.expect("unlock");
             doc.is_gone().await;
             // A renewal may have reported the loss already.
             client.renew_now().await;
             assert!(!guard.is_held());
         }
     }
+    rig.end([client]).await;
+}
+
+/// Before 4.0.0, Redisson's watchdog fails if any reader has re-entered. Redisson loses its own holds. Ours stay.
+pub async fn rw_old_redisson_loses_only_its_own_holds(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
+    let doc = Doc::new(&rig, "old");
+    let owner = client.owner();
+    let guard = enter(&client, Kind::Read, doc.name, &owner, None).await;
+    let again = enter(&client, Kind::Read, doc.name, &owner, None).await;
+    let java = doc.java(0, Kind::Read, 1);
+    replied(java.lock()).await;
+    let theirs = doc.java_owner(0, 1);
+    doc.until("Java's cover over: it has learnt to renew", |seen| seen.covers_of(&theirs).count() == 0).await;
+    let mut writer = doc.java(0, Kind::Write, 2).start_lock();
+    renewed(&rig.admin, doc.name).await;
+    assert_eq!(writer.within(ms(0)).await, None, "our reader was lost with Java's");
+    assert!(guard.is_held() && doc.look().await.covers_of(owner.as_str()).count() == 2);
+    again.unlock().await.expect("unlock");
+    sits(&rig.agents[0], 2).await;
+    guard.unlock().await.expect("unlock");
+    replied(writer).await;
+    assert!(java.unlock().await.is_err());
+    replied(doc.java(0, Kind::Write, 2).unlock()).await;
     rig.end([client]).await;
 }

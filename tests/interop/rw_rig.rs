@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner};
+use distlock::{Acquire, Client, DistLock, Guard, Owner};
 use distlock_support::agent::{Agent, Call, JavaLock, Kind};
 use tokio::task::JoinHandle;
 
 use crate::rig::{Rig, WATCHDOG, soon, until, until_is, wait_for_lock};
+use crate::sides::flavour;
 
 pub const HALVES: [Kind; 2] = [Kind::Read, Kind::Write];
 
@@ -23,7 +24,8 @@ for _, key in ipairs(redis.call('keys', '*:rwlock_timeout:*')) do
 end
 return {redis.call('pttl', KEYS[1]), redis.call('hgetall', KEYS[1]), covers}";
 
-/// Longer than any pause of the machine during one script, in ms.
+/// Longer than any pause of the machine during one script, in ms. Before Redis 7.2 every command of a script reads the
+/// clock.
 pub const STALL: i64 = 30_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,13 +49,6 @@ impl Seen {
     /// The covers of this owner, or of a whole client.
     pub fn covers_of<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = i64> + 'a {
         self.covers.iter().filter(move |(cover, _)| cover.starts_with(owner)).map(|(_, left)| *left)
-    }
-
-    /// Asserts that the hash lasts as long as the longest cover. Before Redis 7.2 every command of a script reads the
-    /// clock, so a pause of the machine may add up to [`STALL`]. `tests/sim/states` tests this to the millisecond.
-    pub fn assert_as_long_as_covered(&self, what: &str) {
-        let longest = self.covers.values().copied().max().unwrap_or(-2);
-        assert!((self.ttl - longest).abs() < STALL, "{what}: {self:?}");
     }
 }
 
@@ -139,7 +134,7 @@ pub async fn sits(agent: &Agent, thread: i64) {
 }
 
 pub fn half_of(client: &Client, half: Kind, name: &str) -> Arc<dyn DistLock> {
-    client.lock(if half == Kind::Write { Flavour::Write } else { Flavour::Read }, name)
+    client.lock(flavour(half), name)
 }
 
 pub fn wait_for_half(client: &Client, half: Kind, name: &str) -> JoinHandle<Guard> {

@@ -55,6 +55,13 @@ const STEPS: &[Row] = &[
     // Redisson sends no message when the lease becomes shorter.
     (B, Unread, "read A1 100 [A/1 100]", Some("read A1 100 [A/1 100] told 0")),
     (A, Unread, "free told 0", None),
+    // The second cover of the remaining reader is the longest.
+    (A, Read(300), "read A1 300 [A/1 300]", None),
+    (B, Read(50), "read A1 B1 300 [A/1 300, B/1 50]", None),
+    (B, Read(200), "read A1 B2 300 [A/1 300, B/1 50, B/2 200]", None),
+    (A, Unread, "read B2 200 [B/1 50, B/2 200]", Some("read B2 200 [B/1 50, B/2 200] told 0")),
+    (B, Unread, "read B1 50 [B/1 50]", Some("read B1 50 [B/1 50] told 0")),
+    (B, Unread, "free told 0", None),
     (C, Write(200), "write C*1 200", None),
     // Until a release, Redisson's lease is the sum of both leases.
     (C, Write(200), "write C*2 400", Some("write C*2 200")),

@@ -1,55 +1,14 @@
-//! A release by Java wakes our waiters, and our release wakes Java's, for the read half and the write half. Unless a
-//! test says otherwise, only a message can wake a waiter: waiters do not poll, and leases outlast the test.
+//! Releases and downgrades wake waiting readers of the other side. Unless a test says otherwise, only a message can wake
+//! a waiter: waiters do not poll, and leases outlast the test.
 
-use distlock::{Acquire, Client};
+use distlock::Client;
 use distlock_support::agent::Kind;
 use futures::future::join_all;
 
 use crate::rig::{NEVER, Rig, connect, ms, replied, soon};
-use crate::rw_rig::{Doc, enter, half_of, sits};
+use crate::rw_rig::{Doc, enter, sits};
 
-const ROUNDS: usize = 5;
 const READERS: usize = 20;
-
-/// Java waits for a holder of ours, and we wait for Java, in each pair of halves except read and read.
-pub async fn rw_releases_wake_the_other_side(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.client().await;
-    for held in [Kind::Read, Kind::Write] {
-        for wanted in [Kind::Write, Kind::Read] {
-            if (held, wanted) != (Kind::Read, Kind::Read) {
-                rust_to_java(&rig, &client, (held, wanted)).await;
-                java_to_rust(&rig, &client, (held, wanted)).await;
-            }
-        }
-    }
-    rig.end([client]).await;
-}
-
-async fn rust_to_java(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) {
-    let doc = Doc::new(rig, "ours");
-    for _ in 0..ROUNDS {
-        let guard = enter(client, held, doc.name, &client.owner(), Some(NEVER)).await;
-        let waiter = doc.java_waits(0, wanted, 1).await;
-        guard.unlock().await.expect("unlock");
-        replied(waiter).await;
-        replied(doc.java(0, wanted, 1).unlock()).await;
-        // Redisson unsubscribes after each wait, and our client has not subscribed.
-        rig.listeners(&doc.channel(), 0).await;
-    }
-}
-
-async fn java_to_rust(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) {
-    let doc = Doc::new(rig, "theirs");
-    let java = doc.java(0, held, 1);
-    for _ in 0..ROUNDS {
-        rig.listeners(&doc.channel(), 0).await;
-        replied(java.lock_for(NEVER)).await;
-        let waiter = doc.we_wait(client, wanted, 2).await;
-        replied(java.unlock()).await;
-        soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
-    }
-}
 
 pub async fn rw_waiting_readers_acquire_together(version: &str) {
     let rig = Rig::with(version).await;
@@ -99,24 +58,21 @@ async fn we_read(rig: &Rig, clients: &[Client; 2]) {
 pub async fn rw_our_downgrade_admits_java_readers(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
-    for round in 0..ROUNDS {
-        let name = format!("ours:{round}");
-        let doc = Doc::new(&rig, &name);
-        let guard = enter(&client, Kind::Write, &name, &client.owner(), Some(NEVER)).await;
-        let reader = doc.java_waits(0, Kind::Read, 1).await;
-        let mut writer = doc.java_waits(0, Kind::Write, 2).await;
-        let before = rig.scripts().await;
-        let guard = guard.downgrade().await.expect("downgrade");
-        replied(reader).await;
-        // Four scripts: two of the downgrade, and one attempt of each of Java's two waiters.
-        rig.scripts_since(before, 4).await;
-        assert_eq!(writer.within(ms(5)).await, None, "a writer beside readers");
-        replied(doc.java(0, Kind::Read, 1).unlock()).await;
-        sits(&rig.agents[0], 2).await;
-        guard.unlock().await.expect("unlock");
-        replied(writer).await;
-        replied(doc.java(0, Kind::Write, 2).unlock()).await;
-    }
+    let doc = Doc::new(&rig, "ours");
+    let guard = enter(&client, Kind::Write, doc.name, &client.owner(), Some(NEVER)).await;
+    let reader = doc.java_waits(0, Kind::Read, 1).await;
+    let mut writer = doc.java_waits(0, Kind::Write, 2).await;
+    let before = rig.scripts().await;
+    let guard = guard.downgrade().await.expect("downgrade");
+    replied(reader).await;
+    // Four scripts: two of the downgrade, and one attempt of each of Java's two waiters.
+    rig.scripts_since(before, 4).await;
+    assert_eq!(writer.within(ms(5)).await, None, "a writer beside readers");
+    replied(doc.java(0, Kind::Read, 1).unlock()).await;
+    sits(&rig.agents[0], 2).await;
+    guard.unlock().await.expect("unlock");
+    replied(writer).await;
+    replied(doc.java(0, Kind::Write, 2).unlock()).await;
     rig.end([client]).await;
 }
 
@@ -139,26 +95,5 @@ pub async fn rw_java_downgrade_is_noticed_only_by_our_readers(version: &str) {
     replied(reading.unlock()).await;
     replied(theirs).await;
     replied(doc.java(0, Kind::Read, 2).unlock()).await;
-    rig.end([client]).await;
-}
-
-/// A reader requests the write half. Redisson waits for its own read hold. Our call returns an error at once.
-pub async fn rw_our_upgrade_returns_would_deadlock(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.client().await;
-    let doc = Doc::new(&rig, "upgrade");
-    let owner = client.owner();
-    replied(doc.java(0, Kind::Read, 1).lock_for(NEVER)).await;
-    let guard = enter(&client, Kind::Read, doc.name, &owner, Some(NEVER)).await;
-    let error = soon(half_of(&client, Kind::Write, doc.name).acquire(Acquire::new().owner(&owner))).await;
-    assert!(matches!(error, Err(distlock::Error::WouldDeadlock { .. })), "{error:?}");
-    guard.unlock().await.expect("unlock");
-    // Java's reader is now the only holder. Its request for the write half waits for its own read hold.
-    let mut hangs = doc.java_waits(0, Kind::Write, 1).await;
-    assert_eq!(hangs.within(ms(300)).await, None, "Redisson upgrades");
-    rig.admin.cmd::<()>(&["DEL", doc.name, &doc.cover(&doc.java_owner(0, 1), 1)]).await;
-    rig.admin.publish(&doc.channel(), b"1").await;
-    replied(hangs).await;
-    replied(doc.java(0, Kind::Write, 1).unlock()).await;
     rig.end([client]).await;
 }

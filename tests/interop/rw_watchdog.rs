@@ -92,7 +92,8 @@ pub async fn rw_watchdogs_of_both_sides_keep_their_holds(version: &str) {
     rig.end([client, waiter]).await;
 }
 
-/// An owner holds both halves under the watchdog, and releases either half first. The remaining hold is kept.
+/// An owner holds both halves under the watchdog, and releases either half first. The remaining hold is kept, except in
+/// Redisson after the release of a read inside a write.
 pub async fn rw_remaining_half_is_renewed_after_release_of_the_other(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -106,10 +107,13 @@ pub async fn rw_remaining_half_is_renewed_after_release_of_the_other(version: &s
         give.unlock().await.expect("unlock");
         kept.push(keep);
     }
-    let java = Doc::new(&rig, "java:read");
-    replied(java.java(0, Kind::Write, 1).lock()).await;
-    replied(java.java(0, Kind::Read, 1).lock()).await;
+    let [java, lapses] = ["java:read", "java:write"].map(|name| Doc::new(&rig, name));
+    for doc in [java, lapses] {
+        replied(doc.java(0, Kind::Write, 1).lock()).await;
+        replied(doc.java(0, Kind::Read, 1).lock()).await;
+    }
     replied(java.java(0, Kind::Write, 1).unlock()).await;
+    replied(lapses.java(0, Kind::Read, 1).unlock()).await;
     let docs = [Doc::new(&rig, &reads), Doc::new(&rig, &writes), java];
     let check = async || {
         for (doc, mode) in docs.iter().zip(["read", "write", "read"]) {
@@ -118,6 +122,11 @@ pub async fn rw_remaining_half_is_renewed_after_release_of_the_other(version: &s
         }
     };
     renewed(&docs, check).await;
+    lapses.until("no hold of Java's: Redisson has learnt to keep the write", |seen| seen.fields.is_empty()).await;
+    assert_eq!(
+        lapses.java(0, Kind::Write, 1).unlock().await.expect_err("it lapsed").error,
+        "IllegalMonitorStateException"
+    );
     assert!(kept.iter().all(distlock::Guard::is_held));
     for guard in kept {
         guard.unlock().await.expect("unlock");

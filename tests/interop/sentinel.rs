@@ -1,16 +1,15 @@
 //! Servers with sentinels, shared with real Redisson. A holder excludes the other side, releases wake waiters of both
 //! languages, and a failover admits no second holder. The same holds for replicated servers.
 
-use std::ops::Deref;
+use std::collections::BTreeSet;
 
 use distlock_support::agent::{Agent, AgentOptions, Kind};
 use distlock_support::{Admin, Replicas, ReplicasOptions, Sentinels, SentinelsOptions, ServerSet};
 use serde_json::json;
 
-use crate::held::{HeldByJava, HeldByUs, Spot};
-use crate::rig::{LATCH, NEVER, PATIENCE, ms, patient, replied, soon, until, until_is, wait_for_lock};
-use crate::rw_rig::sits;
-use crate::sides::{RIVALS, Sides, announced, flavour};
+use crate::held::{self, HeldByJava, HeldByUs, Spot};
+use crate::rig::{LATCH, ms, patient, replied, soon, until_is};
+use crate::sides::Sides;
 
 /// `down-after` in ms. It is so long that no slow or frozen server is suspected.
 const UNSUSPECTED: u64 = 60_000;
@@ -29,14 +28,6 @@ struct Shared {
     sides: Sides,
 }
 
-impl Deref for Shared {
-    type Target = Sides;
-
-    fn deref(&self) -> &Sides {
-        &self.sides
-    }
-}
-
 impl Shared {
     async fn admin(&self) -> &Admin {
         self.set.primary().await.admin()
@@ -46,18 +37,18 @@ impl Shared {
         AtPrimary(self, self.admin().await)
     }
 
-    /// Waits until `count` channels of this name are subscribed to on the servers.
-    async fn listened_to(&self, name: &str, count: usize) {
+    /// Waits until a channel of this name is subscribed to on the servers.
+    async fn is_listened_to(&self, name: &str) {
         let tag = format!("{{{name}}}");
         let channels = async || {
-            let mut all = std::collections::BTreeSet::new();
+            let mut all = BTreeSet::new();
             for node in self.set.servers().nodes().iter().filter(|node| node.is_running()) {
                 all.extend(node.admin().channels().await);
             }
             all.retain(|channel| channel.contains(&tag));
             all
         };
-        until_is("channels", channels, |channels| channels.len() == count).await;
+        until_is("channels", channels, |channels| channels.len() == 1).await;
     }
 
     async fn end(self) {
@@ -79,7 +70,7 @@ struct AtPrimary<'a>(&'a Shared, &'a Admin);
 
 impl Spot for AtPrimary<'_> {
     fn sides(&self) -> &Sides {
-        self.0
+        &self.0.sides
     }
 
     fn admin(&self) -> &Admin {
@@ -91,11 +82,11 @@ impl Spot for AtPrimary<'_> {
     }
 
     async fn ours_listens(&self, name: &str) {
-        self.0.listened_to(name, 1).await;
+        self.0.is_listened_to(name).await;
     }
 
     async fn java_listens(&self, name: &str) {
-        self.0.listened_to(name, 1).await;
+        self.0.is_listened_to(name).await;
     }
 }
 
@@ -133,64 +124,11 @@ pub async fn sentinel_java_locks_are_acknowledged_by_replicas(version: &str) {
     }
 }
 
-async fn exclude(version: &str, set: ServerSet) {
+async fn exclude_and_wake(version: &str, set: ServerSet) {
     let sides = Sides::lasting(version, &set.url()).await;
     let shared = Shared { set, sides };
-    let admin = shared.admin().await;
-    for (held, out) in RIVALS {
-        let name = format!("{held:?}:{out:?}");
-        let guard = shared.lock(held, &name).await;
-        assert!(admin.exists(&name).await, "{name} is elsewhere");
-        assert!(!shared.is_free_for_java(out, &name).await, "{name}: Java is in beside us");
-        assert!(held != Kind::Read || shared.is_free_for_java(held, &name).await, "{name}: Java may read too");
-        guard.unlock().await.expect("unlock");
-
-        let java = shared.java.at(held, &name, 1);
-        replied(java.lock()).await;
-        assert!(admin.exists(&name).await, "{name} is elsewhere");
-        assert!(!shared.is_free_for_us(out, &name).await, "{name}: we are in beside Java");
-        assert!(held != Kind::Read || shared.is_free_for_us(held, &name).await, "{name}: we may read too");
-        replied(java.unlock()).await;
-        assert!(shared.is_free_for_us(out, &name).await && shared.is_free_for_java(out, &name).await, "{name}");
-    }
+    held::exclude_and_wake(&shared.spot().await).await;
     shared.end().await;
-}
-
-async fn wake(version: &str, set: ServerSet) {
-    let sides = Sides::lasting(version, &set.url()).await;
-    let shared = Shared { set, sides };
-    for (held, waits) in announced() {
-        java_to_us(&shared, held, waits).await;
-        us_to_java(&shared, held, waits).await;
-    }
-    shared.end().await;
-}
-
-async fn java_to_us(shared: &Shared, held: Kind, waits: Kind) {
-    let name = format!("java:{held:?}:{waits:?}");
-    let java = shared.java.at(held, &name, 1);
-    replied(java.lock_for(NEVER)).await;
-    let waiter = wait_for_lock(shared.ours.lock(flavour(waits), &name));
-    shared.waits(1).await;
-    shared.listened_to(&name, 1).await;
-    until("no question under way", async || shared.ours.stats().under_way == 0).await;
-    replied(java.unlock()).await;
-    let woken = tokio::time::timeout(PATIENCE, waiter).await;
-    let Ok(woken) = woken else { panic!("{name}: our waiter sleeps: {:?}", shared.ours.stats()) };
-    woken.expect("the waiter").unlock().await.expect("unlock");
-}
-
-async fn us_to_java(shared: &Shared, held: Kind, waits: Kind) {
-    let name = format!("rust:{held:?}:{waits:?}");
-    let java = shared.java.at(waits, &name, 1);
-    let guard = shared.ours.lock(flavour(held), &name).lock_leased(NEVER).await.expect("lock_leased");
-    let waiter = java.start_lock();
-    shared.listened_to(&name, 1).await;
-    sits(&shared.java, 1).await;
-    guard.unlock().await.expect("unlock");
-    replied(waiter).await;
-    replied(java.unlock()).await;
-    shared.listened_to(&name, 0).await;
 }
 
 /// A requested failover happens while one side holds and the other waits, then again with the sides swapped.
@@ -210,24 +148,16 @@ async fn let_nobody_in(version: &str, set: ServerSet) {
     shared.end().await;
 }
 
-pub async fn sentinel_locks_exclude_the_other_side(version: &str) {
-    exclude(version, watched().await).await;
-}
-
-pub async fn sentinel_releases_wake_the_other_side(version: &str) {
-    wake(version, watched().await).await;
+pub async fn sentinel_locks_exclude_and_wake_the_other_side(version: &str) {
+    exclude_and_wake(version, watched().await).await;
 }
 
 pub async fn sentinel_failover_admits_no_second_holder(version: &str) {
     let_nobody_in(version, watched().await).await;
 }
 
-pub async fn replicated_locks_exclude_the_other_side(version: &str) {
-    exclude(version, alone().await).await;
-}
-
-pub async fn replicated_releases_wake_the_other_side(version: &str) {
-    wake(version, alone().await).await;
+pub async fn replicated_locks_exclude_and_wake_the_other_side(version: &str) {
+    exclude_and_wake(version, alone().await).await;
 }
 
 pub async fn replicated_failover_admits_no_second_holder(version: &str) {

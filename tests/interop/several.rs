@@ -1,4 +1,4 @@
-//! Locks over several servers or names: ours next to Java's, and a counter for both.
+//! Locks over several servers or names: ours next to Java's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,6 @@ use distlock::{Client, DistLock, Guard, RedLock};
 use distlock_support::agent::{JavaLock, Kind};
 use futures::future::join_all;
 
-use crate::counter::{COUNTER, count_here};
 use crate::reentry::Step;
 use crate::rig::{PATIENCE, Rig, builder, connect, ms, until_is};
 
@@ -49,25 +48,20 @@ pub async fn take(lock: &dyn DistLock) -> Guard {
     lock.try_lock().await.expect("try_lock").expect("a free lock")
 }
 
-pub async fn holders(rig: &Rig, name: &str) -> Vec<Vec<String>> {
-    let mut all = Vec::new();
-    for admin in rig.admins() {
-        all.push(admin.hgetall(name).await.into_keys().collect());
-    }
-    all
-}
-
 /// Waits until exactly this number of servers has a holder of the name, each with one holder that `is_it` accepts.
 pub async fn held_by(rig: &Rig, name: &str, servers: usize, is_it: impl Fn(&str) -> bool) {
-    until_is(
-        &format!("{servers} holders of {name:?}"),
-        async || holders(rig, name).await,
-        |all| {
-            let held: Vec<_> = all.iter().flatten().collect();
-            held.len() == servers && held.iter().all(|holder| is_it(holder)) && all.iter().all(|one| one.len() < 2)
-        },
-    )
-    .await;
+    let holders = async || {
+        let mut all: Vec<Vec<String>> = Vec::new();
+        for admin in rig.admins() {
+            all.push(admin.hgetall(name).await.into_keys().collect());
+        }
+        all
+    };
+    let fine = |all: &Vec<Vec<String>>| {
+        let held: Vec<_> = all.iter().flatten().collect();
+        held.len() == servers && held.iter().all(|holder| is_it(holder)) && all.iter().all(|one| one.len() < 2)
+    };
+    until_is(&format!("{servers} holders of {name:?}"), holders, fine).await;
 }
 
 /// Returns true if the UUID version of the owner is the one that this crate uses.
@@ -77,30 +71,4 @@ pub fn is_ours(owner: &str) -> bool {
 
 pub fn is_javas(owner: &str) -> bool {
     owner.as_bytes().get(14) == Some(&b'4')
-}
-
-/// Java and our tasks increment a counter on the first server. `rounds`: rounds of each Java lock and of each of ours.
-pub async fn count_together(
-    what: &str,
-    rig: &Rig,
-    java: &[JavaLock],
-    ours: Vec<Arc<dyn DistLock>>,
-    rounds: (u64, u64),
-) {
-    let total = java.len() as u64 * rounds.0 + ours.len() as u64 * rounds.1;
-    let theirs =
-        java.iter().map(|lock| lock.start("counter_loop", serde_json::json!({"counter": COUNTER, "rounds": rounds.0})));
-    let theirs = join_all(theirs.collect::<Vec<_>>());
-    let url = rig.server.url();
-    let tasks: Vec<_> = ours.into_iter().map(|lock| tokio::spawn(count_here(lock, url.clone(), rounds.1))).collect();
-    let (theirs, ours) = futures::join!(theirs, join_all(tasks));
-    for answer in theirs {
-        assert_eq!(answer.expect("the loop in Java").value["rounds"], rounds.0);
-    }
-    for ended in ours {
-        ended.expect("our loop");
-    }
-    let counted: u64 = rig.admin.cmd(&["GET", COUNTER]).await;
-    assert_eq!(counted, total, "{what}: updates were lost: two had the lock at once");
-    rig.admin.cmd::<()>(&["DEL", COUNTER]).await;
 }

@@ -17,10 +17,6 @@ pub const RIVALS: [(Kind, Kind); 7] = [
     (Kind::Spin, Kind::Spin),
 ];
 
-pub fn announced() -> impl Iterator<Item = (Kind, Kind)> {
-    RIVALS.into_iter().filter(|(held, _)| *held != Kind::Spin)
-}
-
 pub fn flavour(kind: Kind) -> Flavour {
     match kind {
         Kind::Fair => Flavour::Fair,

@@ -1,11 +1,12 @@
-//! Waits with a limit, in either language, for a lock that the other side holds.
+//! Waits, in either language, for a lock that the other side holds.
 
 use std::time::Duration;
 
 use bed::{in_vain, with_longer_waits};
 use distlock::Client;
 
-use crate::rig::{NEVER, Rig, channel, had, ms, replied, soon};
+use crate::rig::{Rig, channel, connect, had, ms, replied, soon, wait_for};
+use crate::rw_rig::sits;
 
 const WAIT: Duration = ms(300);
 /// A key that is set before a wait and expires [`SHORTER`] before the end of the wait.
@@ -56,28 +57,32 @@ async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Optio
     in_time.then_some(())
 }
 
-/// Waits that acquire the lock well before their limit.
-pub async fn wait_for_other_side_ends_with_the_lock(version: &str) {
+/// A foreign lock without a lease. Redisson waits for a message without a limit, and our client retries after every
+/// poll cap.
+pub async fn our_waiter_polls_behind_a_lock_without_lease(version: &str) {
     let rig = Rig::with(version).await;
-    let client = rig.client().await;
-    let (lock, java) = (client.reentrant("m"), rig.java("m", 1));
-
-    let guard = lock.lock_leased(NEVER).await.expect("lock_leased");
-    let theirs = java.start_try_lock(NEVER, Some(NEVER));
-    rig.listeners(&channel("m"), 1).await;
-    guard.unlock().await.expect("unlock");
-    assert_eq!(replied(theirs).await.value, true);
-    let (lease, asked) = (rig.admin.pttl("m").await, NEVER.as_millis() as i64);
-    assert!((asked / 2..=asked).contains(&lease), "Java asked for {asked} ms and has {lease}");
-
-    let ours = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock_for(NEVER).await }
-    });
-    rig.listeners(&channel("m"), 1).await;
-    rig.waiting(&client, 1).await;
+    let client = connect(rig.builder().poll_cap(ms(400))).await;
+    let name = "endless";
+    rig.admin.cmd::<()>(&["HSET", name, "71b96ce8-2746-4c3a-9d0e-0123456789ab:1", "1"]).await;
+    let java = rig.java(name, 1);
+    let before = rig.scripts().await;
+    let mut theirs = java.start_lock();
+    rig.scripts_since(before, 2).await;
+    sits(&rig.agents[0], 1).await;
+    let ours = wait_for(&client, name);
+    rig.listeners(&channel(name), 2).await;
+    vanish(&rig, name).await;
+    let guard = soon(ours).await.expect("the waiter");
+    let _owner = guard.into_owner();
+    vanish(&rig, name).await;
+    assert_eq!(theirs.within(ms(900)).await, None, "Redisson looks again by itself");
+    rig.admin.publish(&channel(name), b"0").await;
+    replied(theirs).await;
     replied(java.unlock()).await;
-    let guard = soon(ours).await.expect("the waiter").expect("lock_for").expect("the lock");
-    guard.unlock().await.expect("unlock");
     rig.end([client]).await;
+}
+
+/// Deletes the lock without a message.
+async fn vanish(rig: &Rig, name: &str) {
+    assert!(rig.admin.cmd::<bool>(&["DEL", name]).await, "nobody held it");
 }

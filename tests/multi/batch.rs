@@ -1,39 +1,39 @@
-//! Plain members of one client, acquired by one script.
+//! Plain members of one client, acquired by one script, or by several if there are thousands of names.
 
-use distlock::{Acquire, DistLock, Error, Flavour, MultiLock};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock};
 
 use crate::rig::{counts, multi, only_keys, warm};
-use bed::{ends, enter, eventually, idle, ms, reentrant, run_on, secs};
+use bed::{becomes, ends, enter, eventually, idle, ms, reentrant, run_on, secs, waiter};
 
 fn names(n: usize) -> Vec<String> {
     (0..n).map(|i| format!("{{tag}}:{i}")).collect()
 }
 
-async fn a_script_takes_250_names_and_renews_100(count: u64) {
+fn long_list(client: &Client, count: usize) -> MultiLock {
+    client.multi((0..count).map(|n| format!("m{n:05}")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_acquires_250_names_and_renews_100() {
+    const COUNT: usize = 10_000;
     reentrant(async |bed| {
         let client = bed.still_client().await;
         warm(&bed.admin, &client).await;
-        let guard = client.multi(names(count as usize)).lock().await.unwrap();
-        assert_eq!(bed.admin.calls("evalsha").await, count / 250);
-        assert_eq!(guard.members().len() as u64, count);
-        assert_eq!(bed.admin.keys().await.len() as u64, count);
+        let guard = client.multi(names(COUNT)).lock().await.unwrap();
+        assert_eq!(bed.admin.calls("evalsha").await, COUNT as u64 / 250);
+        assert_eq!((guard.members().len(), bed.admin.keys().await.len()), (COUNT, COUNT));
         bed.admin.reset_stats().await;
         let renewed = client.renew_now().await;
-        assert_eq!((renewed.renewed as u64, renewed.lost), (count, 0));
-        assert_eq!(bed.admin.calls("evalsha").await, count / 100);
+        assert_eq!((renewed.renewed, renewed.lost), (COUNT, 0));
+        assert_eq!(bed.admin.calls("evalsha").await, COUNT as u64 / 100);
         bed.admin.reset_stats().await;
         guard.unlock().await.unwrap();
         let releases = bed.admin.calls("evalsha").await;
-        assert!(releases <= count / 4, "{releases} commands release {count} names");
+        assert!(releases <= COUNT as u64 / 4, "{releases} commands release {COUNT} names");
         only_keys(&bed.admin, &[]).await;
     })
     .await;
 }
-
-bed::cases!(on two threads, a_script_takes_250_names_and_renews_100:
-    of_a_thousand = 1_000,
-    of_ten_thousand = 10_000,
-);
 
 /// In Redis, each member looks as if it had been acquired, released and announced (by a message) on its own.
 async fn each_member_is_as_if_taken_alone(how: Acquire) {
@@ -68,32 +68,6 @@ bed::cases!(each_member_is_as_if_taken_alone:
     with_a_lease = Acquire::new().lease(secs(777)),
 );
 
-#[tokio::test]
-async fn members_of_other_flavours_cost_one_command_each() {
-    reentrant(async |bed| {
-        let client = bed.still_client().await;
-        let mut members: Vec<_> = (0..300).map(|n| client.lock(Flavour::Reentrant, &format!("p{n}"))).collect();
-        let others = [Flavour::Fenced, Flavour::Fair, Flavour::Read, Flavour::Write];
-        members.extend(others.iter().map(|flavour| client.lock(*flavour, flavour.as_str())));
-        members.push(client.lock(Flavour::Spin, "spin"));
-        let lock = MultiLock::of(members);
-        lock.lock().await.unwrap().unlock().await.unwrap();
-        idle(&client).await;
-        bed.admin.reset_stats().await;
-        let guard = lock.lock().await.unwrap();
-        assert_eq!(bed.admin.calls("evalsha").await, 2 + 4);
-        assert_eq!(guard.members().len(), 305);
-        let tokens: Vec<_> = guard.members().iter().filter_map(|member| member.token).collect();
-        assert_eq!(tokens, [2]);
-        let me = guard.owner().clone();
-        counts(&bed.admin, &me, &[("p0", 1), ("p299", 1), ("spin", 1), ("fair", 1), ("fenced", 1)]).await;
-        assert!(lock.is_held_by(&me).await.unwrap());
-        guard.unlock().await.unwrap();
-        eventually("no key is left", async || bed.keys().await.is_empty()).await;
-    })
-    .await;
-}
-
 /// The login may not set a lease on the last name, and the other names already have leases. No lock without a lease may
 /// be left.
 #[tokio::test]
@@ -116,17 +90,15 @@ async fn refused_lease_leaves_no_keys() {
 /// are one lock nevertheless.
 #[tokio::test]
 async fn names_of_several_slots_form_one_lock_on_cluster_node() {
-    let make = |client: &distlock::Client, name: &str| client.lock(Flavour::Reentrant, name);
+    let make = |client: &Client, name: &str| client.lock(Flavour::Reentrant, name);
     run_on(bed::cluster_node().await, make, async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         let lock = client.multi(["a", "b", "c", "d"]);
-        for _ in 0..3 {
-            let guard = lock.lock().await.unwrap();
-            assert!(other.multi(["d", "x"]).try_lock().await.unwrap().is_none());
-            counts(&bed.admin, guard.owner(), &[("a", 1), ("d", 1)]).await;
-            guard.unlock().await.unwrap();
-            only_keys(&bed.admin, &[]).await;
-        }
+        let guard = lock.lock().await.unwrap();
+        assert!(other.multi(["d", "x"]).try_lock().await.unwrap().is_none());
+        counts(&bed.admin, guard.owner(), &[("a", 1), ("d", 1)]).await;
+        guard.unlock().await.unwrap();
+        only_keys(&bed.admin, &[]).await;
         let theirs = other.reentrant("c").lock().await.unwrap();
         assert!(lock.try_lock().await.unwrap().is_none());
         only_keys(&bed.admin, &["c"]).await;
@@ -136,6 +108,48 @@ async fn names_of_several_slots_form_one_lock_on_cluster_node() {
         let guard = client.multi(names(50)).lock().await.unwrap();
         assert_eq!(bed.admin.calls("evalsha").await, 1);
         guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// The busy name is in the last of six batches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_list_is_acquired_entirely_or_not_at_all() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
+        let lock = long_list(&client, 1_300);
+        let late = other.reentrant("m01200").lock().await.unwrap();
+        let only = vec!["m01200".to_owned()];
+        assert!(lock.try_lock().await.unwrap().is_none());
+        bed::waits_in_vain(ms(700), async |wait| lock.lock_for(wait).await).await;
+        idle(&client).await;
+        assert_eq!(bed.admin.keys().await, only);
+        let waiting = waiter(lock);
+        let listens = async || client.stats().waiting > 0 && !bed.admin.channels().await.is_empty();
+        eventually("it waits for the one that is held", listens).await;
+        becomes("keys while it waits", only, async || bed.admin.keys().await).await;
+        bed.admin.reset_stats().await;
+        late.unlock().await.unwrap();
+        let (guard, _) = ends("the waiter", waiting).await.unwrap();
+        let sent = bed.admin.calls("evalsha").await + bed.admin.calls("eval").await;
+        assert_eq!(guard.members().len(), 1_300);
+        assert!(sent <= 20, "{sent} commands");
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn list_with_too_many_names_is_refused() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let refused = long_list(&client, 70_000).try_lock().await;
+        let Err(Error::Config { what }) = refused else { panic!("{:?}", refused.map(|guard| guard.is_some())) };
+        assert!(what.contains("65536"), "{what}");
+        // A name that is listed many times counts as one lock.
+        let few = client.multi((0..70_000).map(|n| format!("n{}", n % 10)));
+        assert_eq!(few.locks().len(), 10);
+        few.lock().await.unwrap().unlock().await.unwrap();
     })
     .await;
 }

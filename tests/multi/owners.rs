@@ -1,9 +1,10 @@
-//! Re-entry, and queries about all members together.
+//! Re-entry, queries about all members together, and owners of several clients.
 
-use distlock::{Acquire, Deadlock, DistLock, Error, NotHeld, Released};
+use distlock::{Acquire, Client, Deadlock, DistLock, Error, Flavour, MultiLock, NotHeld, Owner, Released};
 
-use crate::rig::{counts, fair, only_keys, waits_at};
-use bed::{becomes, ends, enter, ms, passer, reentrant, secs};
+use crate::rig::{counts, fair, only_keys};
+use bed::wire::{Wire, arrives};
+use bed::{becomes, enter, ms, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -37,9 +38,10 @@ async fn re_entry_counts_on_every_member() {
     .await;
 }
 
-/// A multi lock that is refused leaves the owner's count unchanged.
+/// The member is held before the multi lock, and again after it. A multi lock that is refused leaves the owner's count
+/// unchanged.
 #[tokio::test]
-async fn member_held_before_keeps_its_hold_count() {
+async fn single_hold_of_member_outlives_multi_lock() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.client().await, bed.client().await);
         let me = client.owner();
@@ -48,8 +50,16 @@ async fn member_held_before_keeps_its_hold_count() {
         let guard = enter(&lock, &me).await;
         counts(&bed.admin, &me, &[("a", 1), ("b", 2), ("c", 1)]).await;
         assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "as often as all are held");
+        let after = enter(&client.reentrant("b"), &me).await;
         assert_eq!(guard.unlock().await.unwrap(), Released::Free, "the multi lock is free");
-        counts(&bed.admin, &me, &[("a", 0), ("b", 1), ("c", 0)]).await;
+        counts(&bed.admin, &me, &[("a", 0), ("b", 2), ("c", 0)]).await;
+        assert_eq!(client.renew_now().await.renewed, 1);
+        assert_eq!(after.unlock().await.unwrap(), Released::StillHeld(1));
+        for lock in [client.multi(NAMES), fair(&client, &NAMES)] {
+            let refused = lock.acquire(Acquire::new().owner(&me).not_reentrant()).await;
+            assert!(matches!(refused, Err(Error::WouldDeadlock { why: Deadlock::NotReentrant, .. })), "{refused:?}");
+            counts(&bed.admin, &me, &[("a", 0), ("b", 1), ("c", 0)]).await;
+        }
         for theirs in ["a", "c"] {
             let theirs = stranger.reentrant(theirs).lock().await.unwrap();
             for wait in [ms(0), ms(60)] {
@@ -118,54 +128,72 @@ async fn multi_lock_reports_only_holders_of_all_members() {
     .await;
 }
 
-/// One member or all members are held. The force wakes waiters.
+/// One member is held.
 #[tokio::test]
 async fn force_unlock_frees_every_member() {
     reentrant(async |bed| {
-        let (client, other) = (bed.still_client().await, bed.still_client().await);
+        let (client, other) = (bed.client().await, bed.client().await);
         let lock = client.multi(NAMES);
         assert!(!lock.force_unlock().await.unwrap());
         let theirs = other.reentrant("b").lock().await.unwrap();
         assert!(lock.force_unlock().await.unwrap());
         assert_eq!(bed.admin.keys().await, [""; 0]);
         assert!(theirs.unlock().await.is_err());
-        let guard = other.multi(NAMES).lock().await.unwrap();
-        let waiter = passer(lock.clone());
-        waits_at(bed, &client, "a").await;
-        assert!(lock.force_unlock().await.unwrap());
-        ends("the waiter", waiter).await.unwrap();
-        assert!(guard.unlock().await.is_err());
     })
     .await;
 }
 
-/// One held member is enough for a refusal. No count changes.
+/// One owner holds a lock, and a multi lock that contains it. After the first hold is released, `other` is excluded as
+/// before.
+async fn beside(single: &dyn DistLock, many: &dyn DistLock, me: &Owner, other: &dyn DistLock) {
+    let one = enter(single, me).await;
+    let all = enter(many, me).await;
+    one.unlock().await.unwrap();
+    assert!(all.is_held());
+    assert!(other.try_lock().await.unwrap().is_none(), "{} is free while {all:?} says held", other.name());
+    assert_eq!(all.unlock().await.unwrap(), Released::Free);
+}
+
+/// The members belong to several clients. One client created the owner. The last round has two multi locks.
 #[tokio::test]
-async fn not_reentrant_acquire_is_refused_when_owner_holds_a_member() {
+async fn member_and_single_lock_of_one_owner_are_two_holds() {
     reentrant(async |bed| {
-        let client = bed.client().await;
-        for lock in [client.multi(NAMES), fair(&client, &NAMES)] {
-            let me = client.owner();
-            for before in [&NAMES[1..2], &NAMES[..]] {
-                let mut guards = Vec::new();
-                for name in before {
-                    guards.push(enter(&client.reentrant(name), &me).await);
-                }
-                for wait in [ms(0), secs(3600)] {
-                    let how = Acquire::new().owner(&me).not_reentrant().wait(wait);
-                    let error = ends("an acquire that would wait for itself", lock.acquire(how)).await.unwrap_err();
-                    let told = matches!(error, Error::WouldDeadlock { why: Deadlock::NotReentrant, .. });
-                    assert!(told, "{error:?}");
-                }
-                only_keys(&bed.admin, before).await;
-                counts(&bed.admin, &me, &before.iter().map(|name| (*name, 1)).collect::<Vec<_>>()).await;
-                for guard in guards {
-                    assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-                }
-            }
-            let how = Acquire::new().owner(&me).not_reentrant();
-            lock.acquire(how).await.unwrap().unwrap().unlock().await.unwrap();
+        let (first, second, other) = (bed.client().await, bed.client().await, bed.client().await);
+        for flavour in [Flavour::Reentrant, Flavour::Write, Flavour::Fair] {
+            let many = MultiLock::of(vec![first.lock(flavour, "x"), second.lock(flavour, "y")]);
+            let me = first.owner();
+            beside(&*second.lock(flavour, "x"), &many, &me, &*other.lock(flavour, "x")).await;
+            beside(&*first.lock(flavour, "y"), &many, &me, &*other.lock(flavour, "y")).await;
         }
+        let both = |client: &Client| client.multi(["x", "y"]);
+        beside(&both(&first), &both(&second), &first.owner(), &other.reentrant("x")).await;
+    })
+    .await;
+}
+
+/// The copy arrives after an extend, and after another client has re-entered.
+#[tokio::test]
+async fn late_copy_of_acquire_changes_no_lease_or_count() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let lock = client.multi(["x", "y"]);
+        // This hold teaches the server the script.
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
+        let guard = lock.acquire(Acquire::new().lease(secs(90))).await.unwrap().unwrap();
+        let copy = wire.last(bed).await;
+        guard.extend(secs(600)).await.unwrap();
+        arrives(bed, &copy).await;
+        for name in ["x", "y"] {
+            let left = bed.admin.pttl(name).await;
+            assert!(left > 300_000, "{name}: cut to {left} ms");
+        }
+        let they: Owner = guard.owner().to_string().parse().unwrap();
+        let inner = enter(&other.multi(["x", "y"]), &they).await;
+        arrives(bed, &copy).await;
+        assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+        assert_eq!(client.reentrant("x").hold_count(&they).await.unwrap(), 1);
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
     })
     .await;
 }

@@ -1,42 +1,25 @@
 //! A multi lock is held while all of its members are held, and the first lost member ends the hold. The release
 //! releases every remaining member nevertheless.
 
-use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, Released};
+use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, RedLock, Released};
 
 use crate::rig::{Second, fair, member, multi, only_keys};
-use bed::{Bed, PATIENCE, becomes, ends, enter, idle, reentrant, secs};
+use bed::{Bed, PATIENCE, becomes, ends, idle, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Three multi locks of the same names: plain members, fair members, and mixed ones.
-fn locks(client: &Client) -> [MultiLock; 3] {
-    let mixed = multi(client, &[(Flavour::Fenced, "a"), (Flavour::Reentrant, "b"), (Flavour::Write, "c")]);
-    [client.multi(NAMES), fair(client, &NAMES), mixed]
-}
-
+/// One member is deleted before the guard is dropped. `cancel.rs` drops guards and releases of whole locks.
 #[tokio::test]
-async fn every_way_to_release_frees_all_members() {
+async fn guard_dropped_after_loss_of_a_member_frees_the_others() {
     reentrant(async |bed| {
         let client = bed.client().await;
-        for lock in locks(&client) {
-            let guard = lock.lock().await.unwrap();
-            assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-            assert_eq!(bed.keys().await, [""; 0]);
-            drop(lock.lock().await.unwrap());
-            idle(&client).await;
-            assert_eq!(bed.keys().await, [""; 0], "after a drop");
-            // A release that is dropped before its end completes in the background.
-            let mut unlocking = Box::pin(lock.lock().await.unwrap().unlock());
-            assert!(futures::poll!(unlocking.as_mut()).is_pending());
-            drop(unlocking);
-            idle(&client).await;
-            assert_eq!(bed.keys().await, [""; 0], "after a release that was dropped");
-            // One member is deleted before the release.
+        let mixed = [(Flavour::Fenced, "a"), (Flavour::Reentrant, "b"), (Flavour::Write, "c")];
+        for lock in [client.multi(NAMES), fair(&client, &NAMES), multi(&client, &mixed)] {
             let guard = lock.lock().await.unwrap();
             let () = bed.admin.cmd(&["DEL", "b"]).await;
             drop(guard);
             idle(&client).await;
-            assert_eq!(bed.keys().await, [""; 0], "after a drop of what was left");
+            assert_eq!(bed.keys().await, [""; 0]);
         }
     })
     .await;
@@ -47,7 +30,20 @@ async fn every_way_to_release_frees_all_members() {
 async fn multi_lock_is_lost_when_one_member_is_lost() {
     reentrant(async |bed| {
         let client = bed.client().await;
-        for (lock, gone) in [(client.multi(NAMES), "a"), (client.multi(NAMES), "c"), (fair(&client, &NAMES), "c")] {
+        let red = MultiLock::of(vec![
+            member(RedLock::new([client.clone()], "r").node_timeout(PATIENCE)),
+            member(client.reentrant("a")),
+            member(client.fair("c")),
+        ]);
+        let nested = MultiLock::of(vec![member(client.reentrant("b")), member(fair(&client, &["d", "e"]))]);
+        for (lock, gone) in [
+            (client.multi(NAMES), "a"),
+            (client.multi(NAMES), "c"),
+            (fair(&client, &NAMES), "c"),
+            (nested, "e"),
+            (red.clone(), "c"),
+            (red, "r"),
+        ] {
             let guard = lock.lock().await.unwrap();
             let (lost, expiring) = (tokio::spawn(guard.lost()), tokio::spawn(guard.expiring()));
             let () = bed.admin.cmd(&["DEL", gone]).await;
@@ -76,50 +72,50 @@ async fn multi_lock_is_lost_when_one_member_is_lost() {
 
 /// Each member in turn is deleted, or is taken by another owner. The guard learns of the loss before its release or by
 /// it.
-async fn with_one_member_gone_the_release_frees_the_others((steal, known): (bool, bool)) {
+#[tokio::test]
+async fn with_one_member_gone_the_release_frees_the_others() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
-        for gone in NAMES {
-            let guard = client.multi(NAMES).lock().await.unwrap();
-            let () = bed.admin.cmd(&["DEL", gone]).await;
-            if steal {
-                let () = bed.admin.cmd(&["HSET", gone, "stranger:1", "1"]).await;
-            }
-            if known {
-                assert_eq!(client.renew_now().await.lost, 1);
-            }
-            let name = guard.name().to_owned();
-            let error = guard.unlock().await.unwrap_err();
-            match &error {
-                Error::Lost { name: told, why: Lost::Gone } => assert!(known && **told == *name, "{error:?}"),
-                Error::NotHeld { name: told, why } => {
-                    assert!(!known && **told == *name, "{error:?}");
-                    let stranger = NotHeld::HeldBy { owner: "stranger:1".into() };
-                    assert_eq!(*why, if steal { stranger } else { NotHeld::LeaseOver });
+        for (steal, known) in [(false, false), (true, false), (false, true)] {
+            for gone in NAMES {
+                let guard = client.multi(NAMES).lock().await.unwrap();
+                let () = bed.admin.cmd(&["DEL", gone]).await;
+                if steal {
+                    let () = bed.admin.cmd(&["HSET", gone, "stranger:1", "1"]).await;
                 }
-                _ => panic!("{error:?}"),
+                if known {
+                    assert_eq!(client.renew_now().await.lost, 1);
+                }
+                let name = guard.name().to_owned();
+                let error = guard.unlock().await.unwrap_err();
+                match &error {
+                    Error::Lost { name: told, why: Lost::Gone } => assert!(known && **told == *name, "{error:?}"),
+                    Error::NotHeld { name: told, why } => {
+                        assert!(!known && **told == *name, "{error:?}");
+                        let stranger = NotHeld::HeldBy { owner: "stranger:1".into() };
+                        assert_eq!(*why, if steal { stranger } else { NotHeld::LeaseOver });
+                    }
+                    _ => panic!("{error:?}"),
+                }
+                // The other members are released in the background.
+                let left = if steal { vec![gone] } else { Vec::new() };
+                only_keys(&bed.admin, &left).await;
+                if steal {
+                    assert_eq!(bed.admin.hgetall(gone).await["stranger:1"], "1");
+                }
+                let () = bed.admin.cmd(&["FLUSHALL"]).await;
             }
-            // The other members are released in the background.
-            let left = if steal { vec![gone.to_owned()] } else { vec![] };
-            becomes("keys", left, async || bed.admin.keys().await).await;
-            let () = bed.admin.cmd(&["FLUSHALL"]).await;
         }
     })
     .await;
 }
-
-bed::cases!(with_one_member_gone_the_release_frees_the_others:
-    deleted = (false, false),
-    stolen = (true, false),
-    known_to_be_lost = (false, true),
-);
 
 async fn over_two(bed: &Bed) -> (Client, Second, Guard) {
     let client = bed.client().await;
     let second = Second::start().await;
     let lock = MultiLock::of(vec![
         member(client.reentrant("a")),
-        member(second.client.reentrant("b")),
+        member(second.client.multi(["b", "d"])),
         member(client.fair("c")),
     ]);
     let guard = lock.lock().await.unwrap();
@@ -150,7 +146,7 @@ async fn release_frees_other_members_while_one_server_is_down() {
     .await;
 }
 
-/// The shutdown releases its client's member. The guard's release releases the other members.
+/// The shutdown releases its client's members. The guard's release releases the other members.
 #[tokio::test]
 async fn release_frees_other_members_after_shutdown_of_one_client() {
     reentrant(async |bed| {
@@ -164,28 +160,6 @@ async fn release_frees_other_members_after_shutdown_of_one_client() {
         only_keys(&bed.admin, &[]).await;
         only_keys(&second.admin().await, &[]).await;
         idle(&client).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn shutdown_releases_every_member() {
-    reentrant(async |bed| {
-        for dropped in [true, false] {
-            let other = bed.client().await;
-            let lock = other.multi(["a", "b", "c", "d"]);
-            let mut guard = Some(lock.lock().await.unwrap());
-            if dropped {
-                drop(guard.take());
-            }
-            other.shutdown(std::time::Duration::ZERO).await.unwrap();
-            only_keys(&bed.admin, &[]).await;
-            if let Some(guard) = guard {
-                assert!(!guard.is_held());
-                assert!(matches!(guard.unlock().await, Err(Error::Closed)));
-            }
-            assert!(matches!(lock.try_lock().await, Err(Error::Closed)));
-        }
     })
     .await;
 }
@@ -207,23 +181,6 @@ async fn shutdown_ends_wait_with_closed_error_and_leaves_no_keys() {
             assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
             only_keys(&bed.admin, &["b"]).await;
         }
-        theirs.unlock().await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn release_does_not_end_newer_hold_of_other_owner() {
-    reentrant(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
-        let guard = enter(&client.multi(NAMES), &client.owner()).await;
-        assert!(other.reentrant("b").force_unlock().await.unwrap());
-        let theirs = other.reentrant("b").lock().await.unwrap();
-        let error = guard.unlock().await.unwrap_err();
-        assert!(matches!(error, Error::NotHeld { why: NotHeld::HeldBy { .. }, .. } | Error::Lost { .. }), "{error:?}");
-        assert_eq!(bed.admin.keys().await, ["b"]);
-        assert!(theirs.is_held());
-        assert_eq!(other.renew_now().await.renewed, 1);
         theirs.unlock().await.unwrap();
     })
     .await;

@@ -1,6 +1,6 @@
 //! Helpers of the multi lock's tests: members, a second server, and the members' state in Redis.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use distlock::{Builder, Client, DistLock, Flavour, MultiLock, Owner};
@@ -32,14 +32,8 @@ pub async fn counts(admin: &Admin, owner: &Owner, expected: &[(&str, u32)]) {
 }
 
 pub async fn only_keys(admin: &Admin, expected: &[&str]) {
-    let mut expected: Vec<_> = expected.iter().map(|key| (*key).to_owned()).collect();
-    expected.sort();
-    let sorted = async || {
-        let mut keys = admin.keys().await;
-        keys.sort();
-        keys
-    };
-    becomes("keys", expected, sorted).await;
+    let expected = BTreeSet::from_iter(expected.iter().map(|key| (*key).to_owned()));
+    becomes("keys", expected, async || BTreeSet::from_iter(admin.keys().await)).await;
 }
 
 /// Waits until this client has one waiting acquire, and is subscribed to the lock's channel.

@@ -19,9 +19,10 @@ const MIXED: [(Flavour, &str); 6] = [
     (Flavour::Read, "f"),
 ];
 
-/// The cases are an attempt, a wait that runs out, and a dropped wait. Another client holds each member in turn.
+/// The cases are an attempt, a wait that runs out, and a dropped wait. Another client holds each member in turn. Then
+/// the member has a key of another type, which the error names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn member_held_by_other_client_leaves_other_members_free() {
+async fn unavailable_member_leaves_other_members_free() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.client().await, bed.client().await);
         for (flavour, name) in MIXED {
@@ -42,6 +43,17 @@ async fn member_held_by_other_client_leaves_other_members_free() {
                 only_keys(&bed.admin, &[name]).await;
             }
             theirs.unlock().await.unwrap();
+            let () = bed.admin.cmd(&["SET", name, "x"]).await;
+            let (lock, me) = (multi(&client, &MIXED), client.owner());
+            for how in [Acquire::new().wait(ms(0)), Acquire::new().wait(secs(3600)), Acquire::new().owner(&me)] {
+                let error = ends("an acquire of no lock", lock.acquire(how)).await.unwrap_err();
+                let told = matches!(&error, Error::WrongType { name: told, .. } if **told == *name);
+                assert!(told, "{name}: {error:?}");
+                idle(&client).await;
+                only_keys(&bed.admin, &[name]).await;
+            }
+            assert_eq!(bed.admin.cmd::<String>(&["GET", name]).await, "x");
+            let () = bed.admin.cmd(&["DEL", name]).await;
         }
         only_keys(&bed.admin, &[]).await;
     })
@@ -75,36 +87,6 @@ async fn exactly_one_of_ten_concurrent_attempts_succeeds() {
     .await;
 }
 
-/// All members are acquired by one script, or each by its own call.
-#[tokio::test]
-async fn multi_lock_is_granted_when_last_member_is_free() {
-    reentrant(async |bed| {
-        let (client, stranger) = (bed.still_client().await, bed.still_client().await);
-        for together in [true, false] {
-            let names = ["a", "b", "c", "d"];
-            let mut theirs = Vec::new();
-            for name in names {
-                theirs.push(stranger.reentrant(name).lock().await.unwrap());
-            }
-            let (lock, me) = (client.multi(names), client.owner());
-            let waiting = tokio::spawn(async move {
-                let how = if together { Acquire::new() } else { Acquire::new().owner(&me) };
-                lock.acquire(how).await.unwrap().unwrap()
-            });
-            waits_at(bed, &client, "a").await;
-            while let Some(guard) = theirs.pop() {
-                assert!(!waiting.is_finished());
-                guard.unlock().await.unwrap();
-            }
-            let guard = ends("the waiter", waiting).await.unwrap();
-            assert!(guard.members().len() == 4 && guard.members().iter().all(|member| member.is_held), "{guard:?}");
-            guard.unlock().await.unwrap();
-            only_keys(&bed.admin, &[]).await;
-        }
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn free_members_stay_free_while_multi_lock_waits() {
     reentrant(async |bed| {
@@ -119,28 +101,6 @@ async fn free_members_stay_free_while_multi_lock_waits() {
         assert!(!waiting.is_finished());
         c.unlock().await.unwrap();
         ends("the waiter", waiting).await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn member_of_wrong_type_fails_with_error_naming_it() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        for (_, name) in MIXED {
-            let () = bed.admin.cmd(&["SET", name, "x"]).await;
-            let lock = multi(&client, &MIXED);
-            let me = client.owner();
-            for how in [Acquire::new().wait(ms(0)), Acquire::new().wait(secs(3600)), Acquire::new().owner(&me)] {
-                let error = ends("an acquire of no lock", lock.acquire(how)).await.unwrap_err();
-                let told = matches!(&error, Error::WrongType { name: told, .. } if **told == *name);
-                assert!(told, "{name}: {error:?}");
-                idle(&client).await;
-                only_keys(&bed.admin, &[name]).await;
-            }
-            assert_eq!(bed.admin.cmd::<String>(&["GET", name]).await, "x");
-            let () = bed.admin.cmd(&["DEL", name]).await;
-        }
     })
     .await;
 }

@@ -46,17 +46,26 @@ pub struct Family {
     pub calls: &'static [Call],
 }
 
-const fn one(script: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
+pub const fn one(script: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
     Call { script, shape: Shape::One, head: "", steps: step }
 }
 
-const fn call(
+pub const fn call(
     script: &'static str,
     shape: Shape,
     head: &'static str,
     steps: &'static [(&'static str, &'static str)],
 ) -> Call {
     Call { script, shape, head, steps }
+}
+
+pub const fn many(script: &'static str, steps: &'static [(&'static str, &'static str)]) -> Call {
+    call(script, Shape::Many, "", steps)
+}
+
+/// A renewal.
+pub const fn renew(script: &'static str, head: &'static str, steps: &'static [(&'static str, &'static str)]) -> Call {
+    call(script, Shape::Entries, head, steps)
 }
 
 const HELD: &[&str] = &["HSET s $a 1", "PEXPIRE s 20000"];
@@ -81,8 +90,8 @@ const REENTRANT: Family = Family {
         one("reentrant/release", &[("s", "$a 30000 $pub $ch i1 ,i2 $never")]),
         one("reentrant/release", &[("s", "$a 30000 $pub $ch * '' $never")]),
         one("reentrant/force", &[("s", "$never $pub $ch")]),
-        call("common/renew", Shape::Entries, "30000 0", &[("s", "$a ''")]),
-        call("common/renew", Shape::Entries, "-5000 $never", &[("s", "$a ,i1~7")]),
+        renew("common/renew", "30000 0", &[("s", "$a ''")]),
+        renew("common/renew", "-5000 $never", &[("s", "$a ,i1~7")]),
     ],
 };
 
@@ -103,16 +112,14 @@ const SEVERAL: Family = Family {
     ],
     calls: &[
         one("multi/acquire", &[("s {s}t {s}u", "$a 30000")]),
-        call("common/renew", Shape::Entries, "30000 0", &[("s", "$a ''"), ("{s}t", "$a ''"), ("{s}u", "$a ''")]),
-        call("common/renew", Shape::Entries, "-5000 $never", &[("s", "$a ,-~7"), ("{s}t", "$a ,i1~7")]),
-        call("reentrant/many", Shape::Many, "", &[("1 s", "$a 30000"), ("1 {s}t", "$a 30000 i9 '' $never")]),
-        call(
+        renew("common/renew", "30000 0", &[("s", "$a ''"), ("{s}t", "$a ''"), ("{s}u", "$a ''")]),
+        renew("common/renew", "-5000 $never", &[("s", "$a ,-~7"), ("{s}t", "$a ,i1~7")]),
+        many("reentrant/many", &[("1 s", "$a 30000"), ("1 {s}t", "$a 30000 i9 '' $never")]),
+        many(
             "reentrant/many",
-            Shape::Many,
-            "",
             &[("2 s", "$a 30000 $pub $ch"), ("1 {s}t", "$a 30000"), ("2 {s}u", "$a 30000 $pub $ch")],
         ),
-        call("reentrant/many", Shape::Many, "", &[("2 s", "$a 30000 $pub $ch"), ("1 s", "$b 30000")]),
+        many("reentrant/many", &[("2 s", "$a 30000 $pub $ch"), ("1 s", "$b 30000")]),
     ],
 };
 
@@ -132,8 +139,8 @@ const FENCED: Family = Family {
         one("fenced/acquire", &[("s $n", "$a 30000")]),
         one("fenced/acquire", &[("s $n", "$a 30000 i9 '' $never")]),
         one("fenced/acquire", &[("s $n", "$a 30000 i9 i1 $never 0")]),
-        call("fenced/many", Shape::Many, "", &[("1 s $n", "$a 30000"), ("2 {s}t", "$a 30000 $pub $ch")]),
-        call("fenced/many", Shape::Many, "", &[("1 s $n", "$a 30000"), ("1 {s}t {s}tn", "$b 30000")]),
+        many("fenced/many", &[("1 s $n", "$a 30000"), ("2 {s}t", "$a 30000 $pub $ch")]),
+        many("fenced/many", &[("1 s $n", "$a 30000"), ("1 {s}t {s}tn", "$b 30000")]),
     ],
 };
 
@@ -152,15 +159,10 @@ const PLAIN: Family = Family {
         one("plain/release", &[("s", "$pub $ch '' $a/")]),
         one("plain/force", &[("s", "$never $pub $ch")]),
         one("plain/state", &[("s", "")]),
-        call("plain/renew", Shape::Entries, "30000 0", &[("s", "$a/x"), ("{s}t", "$a/z")]),
-        call("plain/renew", Shape::Entries, "-5000 $never", &[("s", "$a/x")]),
-        call(
-            "plain/many",
-            Shape::Many,
-            "",
-            &[("1 s", "$b/w NX PX 30000"), ("3 {s}t", "$pub $ch $a/z"), ("2 {s}u", "$b/w 30000")],
-        ),
-        call("plain/many", Shape::Many, "", &[("3 s", "$pub $ch $a/x"), ("1 s", "$b/w NX PX 30000")]),
+        renew("plain/renew", "30000 0", &[("s", "$a/x"), ("{s}t", "$a/z")]),
+        renew("plain/renew", "-5000 $never", &[("s", "$a/x")]),
+        many("plain/many", &[("1 s", "$b/w NX PX 30000"), ("3 {s}t", "$pub $ch $a/z"), ("2 {s}u", "$b/w 30000")]),
+        many("plain/many", &[("3 s", "$pub $ch $a/x"), ("1 s", "$b/w NX PX 30000")]),
     ],
 };
 
@@ -172,16 +174,9 @@ pub const OVER_SLOTS: Family = Family {
         &["HSET s $b 1", "PEXPIRE s 20000", "HSET {s}t $a 1", "PEXPIRE {s}t 20000", "HSET $p $a 1", "PEXPIRE $p 20000"],
     ],
     calls: &[
-        call(
-            "common/renew",
-            Shape::Entries,
-            "30000 0",
-            &[("s", "$a ''"), ("$o", "$a ''"), ("{s}t", "$a ''"), ("$p", "$a ''")],
-        ),
-        call(
+        renew("common/renew", "30000 0", &[("s", "$a ''"), ("$o", "$a ''"), ("{s}t", "$a ''"), ("$p", "$a ''")]),
+        many(
             "reentrant/many",
-            Shape::Many,
-            "",
             &[
                 ("2 s", "$a 30000 $pub $ch"),
                 ("1 $o", "$a 30000"),
@@ -189,10 +184,8 @@ pub const OVER_SLOTS: Family = Family {
                 ("1 $p", "$b 30000 i9 '' $never"),
             ],
         ),
-        call(
+        many(
             "plain/many",
-            Shape::Many,
-            "",
             &[("1 {s}v", "$b/w NX PX 30000"), ("2 {$o}v", "$b/w 30000"), ("1 {$p}v", "$a/w NX PX 30000")],
         ),
     ],

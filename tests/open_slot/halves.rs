@@ -1,14 +1,6 @@
 //! Read-write locks: the hash, a cover for each reader's hold, and the marks of waiting writers.
 
-use super::cases::{Call, Family, Shape};
-
-const fn one(script: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
-    Call { script, shape: Shape::One, head: "", steps: step }
-}
-
-const fn renew(head: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
-    Call { script: "rwlock/renew", shape: Shape::Entries, head, steps: step }
-}
+use super::cases::{Family, many, one, renew};
 
 pub const HALVES: Family = Family {
     states: &[
@@ -57,36 +49,19 @@ pub const HALVES: Family = Family {
         one("rwlock/force", &[("s", "write 1 $never $pub $ch")]),
         one("rwlock/state", &[("s", "read {s}")]),
         one("rwlock/state", &[("s", "write {s}")]),
-        renew("30000 0", &[("s $a/1", "$a '' read {s} 1")]),
-        renew("30000 0", &[("s $a/1", "$a ,i1 keep {s} 1")]),
-        renew("30000 0", &[("s", "$a '' write {s} 0")]),
-        renew("-5000 $never", &[("s $a/1 $a/2", "$a ,i1~7,i2 read {s} 2")]),
-        renew("-5000 $never", &[("s $a/1", "$a ,i1~7,i2 write {s} 1")]),
-        Call {
-            script: "rwlock/renew",
-            shape: Shape::Entries,
-            head: "30000 0",
-            steps: &[("s $a/1", "$a '' read {s} 1"), ("s $b/1", "$b '' read {s} 1")],
-        },
-        Call {
-            script: "rwlock/many",
-            shape: Shape::Many,
-            head: "",
-            steps: &[("1 s $a/1 $m", READ), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")],
-        },
-        Call { script: "rwlock/many", shape: Shape::Many, head: "", steps: &[("2 s $a/1", GIVE), ("3 s $c/1", WRITE)] },
-        Call {
-            script: "rwlock/many",
-            shape: Shape::Many,
-            head: "",
-            steps: &[("2 s $a/1", GIVE), ("2 s $b/1", "$b '' 30000 '' 0 {s} 0 $pub $ch")],
-        },
-        Call {
-            script: "rwlock/many",
-            shape: Shape::Many,
-            head: "",
-            steps: &[("4 s $a/1", "$a '' 30000 '' 0 {s} $pub $ch"), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")],
-        },
+        renew("rwlock/renew", "30000 0", &[("s $a/1", "$a '' read {s} 1")]),
+        renew("rwlock/renew", "30000 0", &[("s $a/1", "$a ,i1 keep {s} 1")]),
+        renew("rwlock/renew", "30000 0", &[("s", "$a '' write {s} 0")]),
+        renew("rwlock/renew", "-5000 $never", &[("s $a/1 $a/2", "$a ,i1~7,i2 read {s} 2")]),
+        renew("rwlock/renew", "-5000 $never", &[("s $a/1", "$a ,i1~7,i2 write {s} 1")]),
+        renew("rwlock/renew", "30000 0", &[("s $a/1", "$a '' read {s} 1"), ("s $b/1", "$b '' read {s} 1")]),
+        many("rwlock/many", &[("1 s $a/1 $m", READ), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")]),
+        many("rwlock/many", &[("2 s $a/1", GIVE), ("3 s $c/1", WRITE)]),
+        many("rwlock/many", &[("2 s $a/1", GIVE), ("2 s $b/1", "$b '' 30000 '' 0 {s} 0 $pub $ch")]),
+        many(
+            "rwlock/many",
+            &[("4 s $a/1", "$a '' 30000 '' 0 {s} $pub $ch"), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")],
+        ),
     ],
 };
 

@@ -11,7 +11,6 @@ mod halves;
 mod outcome;
 mod queues;
 mod slot;
-mod undeclared;
 mod walk;
 mod words;
 

@@ -1,10 +1,6 @@
 //! Fair locks, with four keys each.
 
-use super::cases::{Call, Family, Shape};
-
-const fn one(script: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
-    Call { script, shape: Shape::One, head: "", steps: step }
-}
+use super::cases::{Call, Family, Shape, call, many, one};
 
 pub const FAIR: Family = Family {
     states: &[
@@ -55,23 +51,15 @@ pub const FAIR: Family = Family {
         one("fair/force", &[("s $q $d $w", "$never 5000 10000 $pub 300000 30000 500 $ch")]),
         one("fair/waiters", &[("$q $d", "")]),
         one("common/state", &[("s", "")]),
-        Call {
-            script: "fair/refresh",
-            shape: Shape::Fours,
-            head: REFRESH,
-            steps: &[("s $q $d $w", "$ch 1 0 0 $a n1")],
-        },
-        Call {
-            script: "fair/refresh",
-            shape: Shape::Fours,
-            head: REFRESH,
-            steps: &[("s $q $d $w", "$ch 2 1 0 $a 0 $c n1 n3")],
-        },
-        Call { script: "fair/refresh", shape: Shape::Fours, head: REFRESH, steps: &[("s $q $d $w", "$ch 0 0")] },
+        refresh(&[("s $q $d $w", "$ch 1 0 0 $a n1")]),
+        refresh(&[("s $q $d $w", "$ch 2 1 0 $a 0 $c n1 n3")]),
+        refresh(&[("s $q $d $w", "$ch 0 0")]),
     ],
 };
 
-const REFRESH: &str = "5000 10000 $pub 300000 30000 500";
+const fn refresh(steps: &'static [(&'static str, &'static str)]) -> Call {
+    call("fair/refresh", Shape::Fours, "5000 10000 $pub 300000 30000 500", steps)
+}
 
 /// Several steps for fair locks in one command, two of them for another lock of the slot.
 pub const QUEUES: Family = Family {
@@ -98,16 +86,11 @@ pub const QUEUES: Family = Family {
         ],
     ],
     calls: &[
-        Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[TAKE, TAKE_OTHER] },
-        Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[GIVE, LEAVE] },
-        Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[LEAVE, GIVE, TAKE_OTHER] },
-        Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[LEAVE, LEAVE_OTHER] },
-        Call {
-            script: "fair/refresh",
-            shape: Shape::Fours,
-            head: REFRESH,
-            steps: &[("s $q $d $w", "$ch 1 0 0 $a n1"), ("{s}t {s}tq {s}td {s}tw", "$ch 0 0")],
-        },
+        many("fair/many", &[TAKE, TAKE_OTHER]),
+        many("fair/many", &[GIVE, LEAVE]),
+        many("fair/many", &[LEAVE, GIVE, TAKE_OTHER]),
+        many("fair/many", &[LEAVE, LEAVE_OTHER]),
+        refresh(&[("s $q $d $w", "$ch 1 0 0 $a n1"), ("{s}t {s}tq {s}td {s}tw", "$ch 0 0")]),
     ],
 };
 

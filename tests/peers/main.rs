@@ -4,6 +4,23 @@
 //! If a language is missing, its tests are skipped with a note on standard error. With `CI` in the environment, nothing
 //! is skipped.
 
+/// Makes a test of each function for each library.
+macro_rules! libraries {
+    ([$($module:ident: $library:ident),*], $tests:tt) => {
+        $(libraries!(@one $module $library $tests);)*
+    };
+    (@one $module:ident $library:ident [$($test:ident)*]) => {
+        mod $module {
+            use super::*;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(Library::$library).await;
+            })*
+        }
+    };
+}
+
 mod one_server;
 mod quorum;
 
@@ -43,38 +60,4 @@ async fn beside(library: Library, body: impl AsyncFn(&Bed, &Arc<Peer>)) {
         },
     )
     .await;
-}
-
-macro_rules! libraries {
-    ($($module:ident: $library:ident, [$($test:ident)*];)*) => {
-        $(mod $module {
-            use super::*;
-
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                one_server::$test(Library::$library).await;
-            })*
-        })*
-    };
-}
-
-macro_rules! all {
-    ($($module:ident: $library:ident;)*) => {
-        libraries! {
-            $($module: $library, [
-                each_side_excludes_the_other_until_its_release
-                each_has_it_when_the_others_lease_is_over
-                extended_or_renewed_lock_stays_held
-                late_release_does_not_release_the_others_lock
-                one_at_a_time_whoever_it_is
-            ];)*
-        }
-    };
-}
-
-all! {
-    redsync: Redsync;
-    redlock: Redlock;
-    redis_py: RedisPy;
-    rslock: Rslock;
 }

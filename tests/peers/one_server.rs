@@ -13,7 +13,7 @@ async fn value(bed: &Bed, key: &str) -> Option<Vec<u8>> {
     bed.admin.cmd(&["GET", key]).await
 }
 
-pub async fn each_side_excludes_the_other_until_its_release(library: Library) {
+async fn each_side_excludes_the_other_until_its_release(library: Library) {
     beside(library, async |bed, peer| {
         let client = bed.client().await;
         for form in [PlainValue::Owner, PlainValue::Hex, PlainValue::Base64] {
@@ -44,7 +44,7 @@ pub async fn each_side_excludes_the_other_until_its_release(library: Library) {
     .await;
 }
 
-pub async fn each_has_it_when_the_others_lease_is_over(library: Library) {
+async fn each_has_it_when_the_others_lease_is_over(library: Library) {
     beside(library, async |bed, peer| {
         let lock = bed.client().await.plain("job");
         // `redsync` refuses a grant that arrives after its lease.
@@ -61,7 +61,7 @@ pub async fn each_has_it_when_the_others_lease_is_over(library: Library) {
     .await;
 }
 
-pub async fn extended_or_renewed_lock_stays_held(library: Library) {
+async fn extended_or_renewed_lock_stays_held(library: Library) {
     beside(library, async |bed, peer| {
         let client = bed.client().await;
         let lock = client.plain("job");
@@ -90,7 +90,7 @@ pub async fn extended_or_renewed_lock_stays_held(library: Library) {
     .await;
 }
 
-pub async fn late_release_does_not_release_the_others_lock(library: Library) {
+async fn late_release_does_not_release_the_others_lock(library: Library) {
     beside(library, async |bed, peer| {
         // No automatic renewal may find the loss before the test does.
         let client = bed.still_client().await;
@@ -122,7 +122,7 @@ pub async fn late_release_does_not_release_the_others_lock(library: Library) {
 }
 
 /// Two clients of ours with several tasks, and tasks of the peer, take turns.
-pub async fn one_at_a_time_whoever_it_is(library: Library) {
+async fn one_at_a_time_whoever_it_is(library: Library) {
     beside(library, async |bed, peer| {
         let counter = Arc::new(Counter::default());
         let mut tasks = JoinSet::new();
@@ -157,3 +157,11 @@ pub async fn one_at_a_time_whoever_it_is(library: Library) {
     })
     .await;
 }
+
+libraries!([redsync: Redsync, redlock: Redlock, redis_py: RedisPy, rslock: Rslock], [
+    each_side_excludes_the_other_until_its_release
+    each_has_it_when_the_others_lease_is_over
+    extended_or_renewed_lock_stays_held
+    late_release_does_not_release_the_others_lock
+    one_at_a_time_whoever_it_is
+]);

@@ -6,11 +6,11 @@ use bed::{PATIENCE, becomes, ends, ms, secs, waits_in_vain};
 use distlock::{Client, DistLock as _, Error, Flavour, RedLock, Released};
 use distlock_support::peer::{Library, Peer};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
+use futures::future::join_all;
 
 use crate::{AT_ONCE, LONG, is_ready};
 
 struct Three {
-    servers: Vec<RedisServer>,
     admins: Vec<Admin>,
     clients: Vec<Client>,
     peer: Peer,
@@ -34,32 +34,24 @@ async fn three(library: Library, body: impl AsyncFn(&Three)) {
     if !is_ready(library).await {
         return;
     }
-    {
-        let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
-        let (mut admins, mut baselines, mut clients) = (Vec::new(), Vec::new(), Vec::new());
-        for server in &servers {
-            admins.push(Admin::connect(server).await);
-        }
-        for admin in &admins {
-            baselines.push(Baseline::take(admin).await);
-        }
-        for server in &servers {
-            clients.push(bed::builder(&server.url()).connect().await.unwrap());
-        }
-        let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-        let peer = Peer::start(library, &urls).await;
-        let three = Three { servers, admins, clients, peer };
-        body(&three).await;
-        let Three { servers, admins, clients, peer } = three;
-        peer.end().await;
-        for client in clients {
-            bed::idle(&client).await;
-            client.shutdown(PATIENCE).await.unwrap();
-        }
-        for (admin, baseline) in admins.iter().zip(&baselines) {
-            assert_nothing_left(admin, baseline).await;
-        }
-        drop(servers);
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+    let admins = join_all(servers.iter().map(Admin::connect)).await;
+    let baselines = join_all(admins.iter().map(Baseline::take)).await;
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(bed::builder(&server.url()).connect().await.unwrap());
+    }
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let peer = Peer::start(library, &urls).await;
+    let three = Three { admins, clients, peer };
+    body(&three).await;
+    let Three { admins, clients, peer } = three;
+    peer.end().await;
+    for client in clients {
+        bed::end(client).await;
+    }
+    for (admin, baseline) in admins.iter().zip(&baselines) {
+        assert_nothing_left(admin, baseline).await;
     }
 }
 
@@ -159,32 +151,9 @@ async fn redlock_and_peer_never_hold_at_once(library: Library) {
     .await;
 }
 
-macro_rules! libraries {
-    ($($module:ident: $library:ident;)*) => {
-        $(mod $module {
-            use super::*;
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn redlock_and_peer_exclude_and_follow_each_other() {
-                super::redlock_and_peer_exclude_and_follow_each_other(Library::$library).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn dead_vote_on_one_server_blocks_neither_side() {
-                super::dead_vote_on_one_server_blocks_neither_side(Library::$library).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn redlock_and_peer_never_hold_at_once() {
-                super::redlock_and_peer_never_hold_at_once(Library::$library).await;
-            }
-        })*
-    };
-}
-
 // redis-py has no quorum.
-libraries! {
-    redsync: Redsync;
-    redlock: Redlock;
-    rslock: Rslock;
-}
+libraries!([redsync: Redsync, redlock: Redlock, rslock: Rslock], [
+    redlock_and_peer_exclude_and_follow_each_other
+    dead_vote_on_one_server_blocks_neither_side
+    redlock_and_peer_never_hold_at_once
+]);

@@ -6,10 +6,9 @@ use crate::rig::plain;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_dropped_at_random_points_leave_no_keys() {
-    plain(async |bed| drops(bed, DROPS / 2).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_dropped_in_queue_do_not_block_others() {
-    plain(waiters_dropped_in_the_queue).await;
+    plain(async |bed| {
+        drops(bed, DROPS / 2).await;
+        waiters_dropped_in_the_queue(bed).await;
+    })
+    .await;
 }

@@ -71,7 +71,7 @@ async fn late_copy_of_undone_set_is_found_by_second_look() {
 #[tokio::test]
 async fn late_copies_of_scripts_do_not_change_newer_hold() {
     plain(async |bed| {
-        let client = bed.connect(bed.builder().watchdog(secs(90)).command_timeout(secs(20))).await;
+        let client = bed.client().await;
         let lock = client.plain("job");
         let wire = Wire::hear(&bed.server, ALL).await;
         let me = client.owner();
@@ -92,7 +92,7 @@ async fn late_copies_of_scripts_do_not_change_newer_hold() {
             calls.into_iter().filter(|call| call[0].to_ascii_uppercase().starts_with("EVAL")).collect();
         assert!(scripts.len() >= 6, "{scripts:?}");
         // The last moment of the acquire and of the force has passed: one command timeout after they were sent.
-        tokio::time::sleep(secs(21)).await;
+        tokio::time::sleep(client.options().command_timeout + secs(1)).await;
         let guard = lock.acquire(own()).await.unwrap().unwrap();
         let before = value(bed, "job").await;
         for call in &scripts {
@@ -116,7 +116,7 @@ async fn late_copies_of_scripts_do_not_change_newer_hold() {
 #[tokio::test]
 async fn late_copy_of_shorter_extend_does_not_cut_newer_lease() {
     plain(async |bed| {
-        let client = bed.connect(bed.builder().watchdog(secs(90)).command_timeout(secs(20))).await;
+        let client = bed.client().await;
         let lock = client.plain("job");
         let wire = Wire::hear(&bed.server, ALL).await;
         let guard = lock.lock_leased(secs(300)).await.unwrap();

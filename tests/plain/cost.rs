@@ -1,16 +1,17 @@
 //! The cost of the plain lock: a free lock costs one `SET` and no script.
 
 use bed::cost::{only, passed_on, renewal};
-use bed::{becomes, idle, secs};
-use distlock::{Acquire, DistLock, Flavour, PlainValue, Released};
+use bed::{becomes, enter, idle, secs};
+use distlock::{DistLock as _, Flavour, PlainValue, Released};
 
 use crate::rig::{plain, sent, warm};
 
 #[tokio::test]
-async fn lock_and_release_of_free_lock_cost_one_set_and_one_script() {
+async fn lock_and_release_cost_one_set_and_one_script_and_a_refusal_one_set() {
     plain(async |bed| {
-        let client = warm(bed).await;
+        let (client, other) = (warm(bed).await, bed.still_client().await);
         let lock = client.plain("x");
+        sent(bed).await;
         for by_hand in [true, false] {
             for _ in 0..10 {
                 let guard = lock.lock().await.unwrap();
@@ -23,6 +24,12 @@ async fn lock_and_release_of_free_lock_cost_one_set_and_one_script() {
             }
             assert_eq!(sent(bed).await, (10, 10), "by hand: {by_hand}");
         }
+        let guard = lock.lock().await.unwrap();
+        sent(bed).await;
+        assert!(other.plain("x").try_lock().await.unwrap().is_none() && lock.try_lock().await.unwrap().is_none());
+        assert_eq!(sent(bed).await, (0, 2));
+        guard.unlock().await.unwrap();
+        sent(bed).await;
         // The release reads the value, deletes it and publishes. There are no other commands.
         lock.lock().await.unwrap().unlock().await.unwrap();
         let mut inside = bed.admin.commandstats().await;
@@ -34,20 +41,6 @@ async fn lock_and_release_of_free_lock_cost_one_set_and_one_script() {
     .await;
 }
 
-#[tokio::test]
-async fn try_lock_of_busy_lock_costs_one_set() {
-    plain(async |bed| {
-        let (client, other) = (warm(bed).await, bed.still_client().await);
-        let guard = client.plain("x").lock().await.unwrap();
-        sent(bed).await;
-        assert!(other.plain("x").try_lock().await.unwrap().is_none());
-        assert!(client.plain("x").try_lock().await.unwrap().is_none());
-        assert_eq!(sent(bed).await, (0, 2));
-        guard.unlock().await.unwrap();
-    })
-    .await;
-}
-
 /// An owner that other tasks may use acquires by a script, because a script has a last moment.
 #[tokio::test]
 async fn acquire_by_owner_query_and_extend_cost_one_command_each() {
@@ -55,7 +48,7 @@ async fn acquire_by_owner_query_and_extend_cost_one_command_each() {
         let client = warm(bed).await;
         let lock = client.plain("x");
         let me = client.owner();
-        let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        let guard = enter(&lock, &me).await;
         assert_eq!(sent(bed).await.0, 1);
         guard.extend(secs(60)).await.unwrap();
         assert_eq!(sent(bed).await, (1, 0));
@@ -115,18 +108,6 @@ async fn hand_over_inside_process_costs_no_commands() {
             scripts <= subscribed && subscribed <= 1 && scripts + subscribed == all.values().sum::<u64>(),
             "{all:?}"
         );
-        let client = warm(bed).await;
-        let lock = client.plain("y");
-        let guard = lock.lock().await.unwrap();
-        let waiter = lock.clone();
-        let waiting = tokio::spawn(async move { waiter.lock().await.unwrap() });
-        becomes("waiters and calls under way", (1, 0), async || (client.stats().waiting, client.stats().under_way))
-            .await;
-        sent(bed).await;
-        guard.unlock().await.unwrap();
-        let guard = bed::ends("the waiter", waiting).await.unwrap();
-        assert_eq!(sent(bed).await, (0, 0));
-        guard.unlock().await.unwrap();
     })
     .await;
 }

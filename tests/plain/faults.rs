@@ -6,7 +6,7 @@ use bed::{becomes, ends, idle, secs};
 use distlock::{Error, Step};
 use distlock_support::proxy::{Action, Matcher};
 
-use crate::rig::{plain, value};
+use crate::rig::plain;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn command_faults_leave_one_holder_or_none() {
@@ -42,42 +42,6 @@ async fn set_has_the_command_timeout_and_is_sent_once() {
             }
             becomes("is locked", false, async || bed.admin.exists(name).await).await;
             assert_eq!(proxy.requests_seen("SET"), seen + 1, "{name}");
-        }
-    })
-    .await;
-}
-
-/// The reply to the `SET` is lost. The retry finds that the waiter itself holds the lock.
-#[tokio::test]
-async fn waiter_holds_its_own_value_after_set_in_doubt() {
-    plain(async |bed| {
-        let proxy = bed.proxy();
-        let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).retry_attempts(1_000)).await;
-        for (name, action) in [("lost", Action::SwallowReplyClose), ("never", Action::CloseBefore)] {
-            proxy.on_request(set(name), action);
-            let guard = client.plain(name).lock().await.unwrap();
-            assert_eq!(value(bed, name).await.as_deref(), Some(guard.owner().as_str()), "{name}");
-            guard.unlock().await.unwrap();
-            assert!(!bed.admin.exists(name).await, "{name}");
-        }
-        idle(&client).await;
-    })
-    .await;
-}
-
-/// A `SET` needs no script, so a server that has forgotten the scripts grants the lock.
-#[tokio::test]
-async fn server_without_scripts_grants_the_lock() {
-    plain(async |bed| {
-        let client = bed.still_client().await;
-        let lock = client.plain("job");
-        for _ in 0..3 {
-            bed.admin.script_flush().await;
-            bed.admin.reset_stats().await;
-            let guard = lock.lock().await.unwrap();
-            assert_eq!((bed.admin.calls("evalsha").await, bed.admin.calls("eval").await), (0, 0));
-            guard.unlock().await.unwrap();
-            assert_eq!((bed.admin.calls("evalsha").await, bed.admin.calls("eval").await), (1, 1));
         }
     })
     .await;

@@ -1,6 +1,6 @@
 //! Features that a plain lock lacks: re-entry and tokens.
 
-use bed::{becomes, ms, secs};
+use bed::{becomes, enter, ms, secs};
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, Owner, Released, Result};
 
 use crate::rig::{plain, sent, value, warm};
@@ -22,7 +22,7 @@ async fn re_entry_is_refused_for_every_kind_of_acquire() {
         let (lock, there) = (client.plain("job"), other.plain("job"));
         let me = client.owner();
         let same: Owner = me.to_string().parse().unwrap();
-        let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        let guard = enter(&lock, &me).await;
         let before = value(bed, "job").await;
         sent(bed).await;
         for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60)).lease(secs(90))] {
@@ -39,7 +39,7 @@ async fn re_entry_is_refused_for_every_kind_of_acquire() {
         assert!(guard.is_held());
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         let longer: Owner = format!("{me}0").parse().unwrap();
-        let guard = there.acquire(Acquire::new().owner(&longer)).await.unwrap().unwrap();
+        let guard = enter(&there, &longer).await;
         assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().is_none());
         guard.unlock().await.unwrap();
     })

@@ -1,7 +1,10 @@
 //! Users of other libraries, which neither publish nor receive messages.
 
-use bed::{Bed, ends, ms, secs, waits_in_vain};
-use distlock::{DistLock, Error, Lost, NotHeld, Released};
+use std::sync::Arc;
+
+use bed::{Bed, Counter, ends, ms, secs, waits_in_vain};
+use distlock::{DistLock as _, Error, Lost, NotHeld, Released};
+use distlock_support::Admin;
 use tokio::task::JoinSet;
 
 use crate::rig::{Stranger, plain, value};
@@ -61,10 +64,10 @@ async fn holder_and_stranger_exclude_and_cannot_release_each_other() {
 async fn counter_of_our_clients_and_strangers_is_exact() {
     plain(async |bed| {
         let clients = [bed.client().await, bed.client().await];
-        let counter = std::sync::Arc::new(bed::Counter::default());
+        let counter = Arc::new(Counter::default());
         let mut tasks = JoinSet::new();
         for n in 0..4 {
-            let (lock, counter) = (clients[n % 2].plain("job"), std::sync::Arc::clone(&counter));
+            let (lock, counter) = (clients[n % 2].plain("job"), Arc::clone(&counter));
             tasks.spawn(async move {
                 for _ in 0..25 {
                     let guard = lock.lock().await.unwrap();
@@ -75,10 +78,9 @@ async fn counter_of_our_clients_and_strangers_is_exact() {
             });
         }
         for n in 0..3 {
-            let url = bed.server.url();
-            let counter = std::sync::Arc::clone(&counter);
+            let (url, counter) = (bed.server.url(), Arc::clone(&counter));
             tasks.spawn(async move {
-                let (admin, value) = (distlock_support::Admin::from_url(&url).await, format!("stranger {n}"));
+                let (admin, value) = (Admin::from_url(&url).await, format!("stranger {n}"));
                 let other = Stranger { admin: &admin, value: &value };
                 for _ in 0..25 {
                     while !other.takes("job", secs(600)).await {
@@ -90,9 +92,7 @@ async fn counter_of_our_clients_and_strangers_is_exact() {
                 }
             });
         }
-        while let Some(done) = tasks.join_next().await {
-            done.unwrap();
-        }
+        tasks.join_all().await;
         assert_eq!(counter.get(), 7 * 25);
     })
     .await;

@@ -1,66 +1,11 @@
-//! Acquires of RedLocks that are dropped at random points leave no vote on any server or cluster.
+//! Acquires and releases of RedLocks that are dropped leave no vote on any server or cluster.
+//! `tests/sim/enumeration.rs` drops them beside rivals.
 
-use std::time::Duration;
-
-use distlock::{Acquire, Client, DistLock as _, Error, Flavour, RedLock};
-use distlock_support::Numbers;
+use distlock::{DistLock as _, Error, Flavour};
 
 use crate::rig::{Five, Path, User, everywhere, long, patient};
 use bed::dropped::at_each_await;
-use bed::harm::cut;
 use bed::{apart, becomes, ends, ms};
-
-/// Drops `count` acquires. If an acquire succeeds before its drop, its guard is released or dropped. The last acquire
-/// is not dropped.
-async fn drops(lock: RedLock, client: Client, seed: u64, count: u64) {
-    let mut numbers = Numbers::new(seed);
-    let mut dropped = 0;
-    while dropped < count {
-        let how = match numbers.below(4) {
-            0 => Acquire::new().wait(ms(numbers.below(3))),
-            1 => long().owner(&client.owner()),
-            _ => long(),
-        };
-        let pause = if numbers.below(2) == 0 { Duration::ZERO } else { Duration::from_micros(numbers.below(6_000)) };
-        match cut(lock.acquire(how), numbers.below(10), pause).await {
-            None => dropped += 1,
-            Some(Ok(Some(guard))) => match numbers.below(3) {
-                0 => drop(cut(guard.unlock(), numbers.below(4), Duration::ZERO).await),
-                1 => drop(guard),
-                _ => drop(guard.unlock().await.unwrap()),
-            },
-            // A wait of a few milliseconds may end before a majority has answered.
-            Some(Ok(None) | Err(Error::NoQuorum { .. })) => {}
-            Some(Err(error)) => panic!("an acquire failed: {error}"),
-        }
-    }
-    let guard = ends("an acquire that is not dropped", lock.lock()).await.unwrap();
-    assert!(guard.is_held());
-    guard.unlock().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acquires_dropped_at_random_points_leave_no_votes() {
-    everywhere(async |five| {
-        let users = [five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await];
-        for flavour in [Flavour::Reentrant, Flavour::Fair] {
-            let names = apart(flavour.as_str());
-            let tasks = (0..6_u64).map(|n| {
-                let user = &users[n as usize % 2];
-                let lock = user.over(flavour, &names[n as usize % names.len()]);
-                tokio::spawn(drops(lock, user.clients[0].clone(), n + 1, 50))
-            });
-            for task in tasks.collect::<Vec<_>>() {
-                task.await.unwrap();
-            }
-            for user in &users {
-                user.idle().await;
-            }
-            five.clean().await;
-        }
-    })
-    .await;
-}
 
 /// Like [`patient`], but subscriptions end soon after their last waiter.
 fn forgetful(url: &str) -> distlock::Builder {

@@ -19,9 +19,9 @@ fn turned(user: &User, by: usize) -> RedLock {
     RedLock::of("x", locks).node_timeout(PATIENCE)
 }
 
-/// Five clients with three tasks each compete over five servers. All clients list the servers in the same order, as
-/// recommended, or each client uses its own order.
-async fn five_clients_get_on_and_exclude_each_other(in_one_order: bool) {
+/// Five clients with three tasks each compete over five servers. Each client lists the servers in its own order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_clients_with_servers_in_any_order_exclude_each_other() {
     const TASKS: u64 = 3;
     const EACH: u64 = 5;
     five(async |five| {
@@ -30,8 +30,7 @@ async fn five_clients_get_on_and_exclude_each_other(in_one_order: bool) {
         for n in 0..5 {
             let user = five.warm(Path::Direct, patient).await;
             for _ in 0..TASKS {
-                let lock = if in_one_order { user.red("x") } else { turned(&user, n) };
-                let counter = Arc::clone(&counter);
+                let (lock, counter) = (turned(&user, n), Arc::clone(&counter));
                 tasks.push(tokio::spawn(async move {
                     for _ in 0..EACH {
                         let guard = ends("an acquire in a crowd", lock.lock()).await.unwrap();
@@ -48,8 +47,3 @@ async fn five_clients_get_on_and_exclude_each_other(in_one_order: bool) {
     })
     .await;
 }
-
-bed::cases!(on two threads, five_clients_get_on_and_exclude_each_other:
-    with_servers_in_any_order = false,
-    with_servers_in_one_order = true,
-);

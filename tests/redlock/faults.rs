@@ -1,5 +1,5 @@
 //! One server's commands are lost, repeated, delayed and cut off. The other servers decide, and nothing is left at that
-//! server. `minority.rs` and `sweep.rs` cover unreachable servers.
+//! server. `minority.rs` and `majority.rs` cover unreachable servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,10 +24,9 @@ async fn command_faults_at_one_server_keep_majority_and_leave_no_keys() {
             let proxy = Proxy::start(five.servers[FIRST].addr());
             let mut clients = Vec::new();
             for at in 0..5 {
-                let builder = if at == FIRST {
-                    patient(&proxy.url()).command_timeout(TIMEOUT)
-                } else {
-                    patient(&five.url(at, Path::Direct))
+                let builder = match at {
+                    FIRST => patient(&proxy.url()).command_timeout(TIMEOUT),
+                    _ => patient(&five.url(at, Path::Direct)),
                 };
                 let client = builder.connect().await.unwrap();
                 five.keep(&client);

@@ -1,14 +1,10 @@
-//! Fewer than half of the servers are unreachable, and no user notices.
+//! Fewer than half of the servers are unreachable, and no user notices. `tests/sim/sequences.rs` has random breaks, and
+//! `tests/sim/group/special.rs` every server in every state.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use distlock::{Acquire, DistLock as _, Released};
 
-use distlock::{Acquire, DistLock as _, Error, Released};
-use distlock_support::{Numbers, RedisServer};
-
-use crate::rig::{Away, Five, Path, by_all, endless, five, long, patient, run};
-use bed::{Counter, ends, eventually, ms, secs};
+use crate::rig::{Away, Path, by_all, endless, five, long, patient};
+use bed::{ends, secs};
 
 /// Two servers are unreachable from the start, or from a moment during the hold. No acquire, renewal or release waits
 /// for them. No other user acquires. Nothing is left on the two servers after their return.
@@ -57,89 +53,3 @@ bed::cases!(on two threads, two_of_five_unreachable_servers_fail_no_acquire:
     stopped = Away::Stopped,
     cut_off = Away::Cut,
 );
-
-/// Two of five servers at a time fail and return, while three users work. A killed server has an AOF (`appendfsync
-/// always`), so it keeps its grants.
-async fn sections_are_exclusive_while_servers_come_and_go((ways, rounds): (&'static [Away], u64)) {
-    let has_file = ways.contains(&Away::Killed);
-    let make = || {
-        if has_file { RedisServer::builder().aof(true).arg("--appendfsync", "always") } else { RedisServer::builder() }
-    };
-    run(Five::start(5, make), async |five| {
-        let counter = Arc::new(Counter::default());
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut users = Vec::new();
-        for path in [Path::Proxied, Path::Proxied, Path::Direct] {
-            let lock = five.warm(path, patient).await.red("x").node_timeout(ms(300));
-            let (counter, stop) = (Arc::clone(&counter), Arc::clone(&stop));
-            users.push(tokio::spawn(async move {
-                let mut done = 0;
-                while !stop.load(Ordering::SeqCst) {
-                    let guard = match lock.lock().await {
-                        Ok(guard) => guard,
-                        // Two servers have just failed, and the clients have not reconnected to the previous two.
-                        Err(error @ Error::NoQuorum { .. }) if error.is_retryable() => continue,
-                        Err(error) => panic!("an acquire failed: {error:?}"),
-                    };
-                    counter.bump(ms(2)).await;
-                    // A hold on only three servers that has lost one cannot be confirmed. The client releases it
-                    // nevertheless.
-                    let released = guard.unlock().await;
-                    assert!(matches!(released, Ok(_) | Err(Error::ReleasePending { .. })), "{released:?}");
-                    done += 1;
-                }
-                done
-            }));
-        }
-        let mut numbers = Numbers::new(42);
-        for round in 0..rounds {
-            let (a, step) = (numbers.below(5) as usize, 1 + numbers.below(4) as usize);
-            let (b, way) = ((a + step) % 5, ways[round as usize % ways.len()]);
-            five.take(a, way);
-            tokio::time::sleep(ms(numbers.below(20))).await;
-            five.take(b, way);
-            let before = counter.get();
-            eventually("somebody gets in", async || counter.get() > before + 1).await;
-            five.back(a, way);
-            tokio::time::sleep(ms(numbers.below(20))).await;
-            five.back(b, way);
-        }
-        stop.store(true, Ordering::SeqCst);
-        let mut sum = 0;
-        for user in users {
-            sum += ends("a user's last section", user).await.unwrap();
-        }
-        assert_eq!(counter.get(), sum);
-    })
-    .await;
-}
-
-bed::cases!(on two threads, sections_are_exclusive_while_servers_come_and_go:
-    frozen_or_cut_off = (&[Away::Stopped, Away::Cut], 10),
-    killed = (&[Away::Killed], 6),
-);
-
-/// Of five servers one is taken, two are frozen and two are free. No holder of a majority was seen, so the result is
-/// not `Ok(None)`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acquire_with_one_held_and_two_frozen_servers_returns_no_quorum() {
-    five(async |five| {
-        let user = five.warm(Path::Direct, patient).await;
-        let other = five.warm(Path::Direct, patient).await;
-        let held = other.clients[0].reentrant("x").lock_leased(secs(3600)).await.unwrap();
-        [3, 4].iter().for_each(|at| five.take(*at, Away::Stopped));
-        let lock = user.red("x").node_timeout(secs(1));
-        for wait in [Duration::ZERO, secs(3)] {
-            let outcome = ends("the acquire", lock.acquire(Acquire::new().wait(wait))).await;
-            assert!(matches!(outcome, Err(Error::NoQuorum { .. })), "wait of {wait:?}: {outcome:?}");
-            // The next acquire must not meet votes of this acquire. At the frozen servers, the undo is still in flight.
-            for client in &user.clients[..3] {
-                bed::idle(client).await;
-            }
-        }
-        [3, 4].iter().for_each(|at| five.back(*at, Away::Stopped));
-        held.unlock().await.unwrap();
-        five.clean().await;
-    })
-    .await;
-}

@@ -48,30 +48,11 @@ async fn first_holder_reports_loss_after_shared_server_restarts_empty() {
     .await;
 }
 
-/// A majority of the servers restarts empty. A hold with an explicit lease is not renewed, but its guard learns of the
-/// loss.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guard_with_an_explicit_lease_learns_that_a_majority_restarted_empty() {
-    five(async |five| {
-        let user = five.warm(Path::Direct, patient).await;
-        let guard = ends("a majority", user.red("x").acquire(long())).await.unwrap().expect("no limit");
-        user.quiet().await;
-        for at in [0, 1, 2] {
-            five.servers[at].restart();
-        }
-        let lost = ends("the loss is signalled", guard.lost()).await;
-        assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
-        assert!(!guard.is_held());
-        assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
-    })
-    .await;
-}
-
 /// With `appendonly yes` and `appendfsync always` the restarted server has all its grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_of_shared_server_with_aof_keeps_exclusion() {
     let always = || RedisServer::builder().aof(true).arg("--appendfsync", "always");
-    run(Five::start(5, always), async |five| {
+    run(Five::start(always), async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         let guard = of_three(five, &user, &other).await;
         for at in [2, 0, 1] {
@@ -89,29 +70,28 @@ async fn restart_of_shared_server_with_aof_keeps_exclusion() {
     .await;
 }
 
-/// A frozen server answers after the lock was granted, or after its release.
-async fn late_grant_joins_the_guard_or_is_released(way: Away) {
+/// An unreachable server answers after the lock was granted, and another one after its release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_grant_joins_the_guard_or_is_released() {
     five(async |five| {
         let user = five.warm(Path::Proxied, endless).await;
-        five.take(4, way);
-        five.take(1, way);
-        let guard = ends("three of five servers", user.red("x").acquire(long())).await.unwrap().expect("no limit");
-        assert_eq!(guard.members().len(), 3);
-        five.back(4, way);
-        becomes("servers that granted it", 4, async || guard.members().len()).await;
-        // Because of the late vote, the hold survives the loss of one of the first three servers.
-        assert_eq!(five.admin(0).await.cmd::<u64>(&["DEL", "x"]).await, 1);
-        user.clients[0].renew_now().await;
-        assert!(guard.is_held() && five.admin(4).await.exists("x").await);
-        ends("a release at four of five servers", guard.unlock()).await.unwrap();
-        five.back(1, way);
-        user.reaches_all().await;
-        five.clean().await;
+        for (joins, is_released) in [(Away::Stopped, Away::Cut), (Away::Cut, Away::Stopped)] {
+            five.take(4, joins);
+            five.take(1, is_released);
+            let guard = ends("three of five servers", user.red("x").acquire(long())).await.unwrap().expect("no limit");
+            assert_eq!(guard.members().len(), 3);
+            five.back(4, joins);
+            becomes("servers that granted it", 4, async || guard.members().len()).await;
+            // Because of the late vote, the hold survives the loss of one of the first three servers.
+            assert_eq!(five.admin(0).await.cmd::<u64>(&["DEL", "x"]).await, 1);
+            user.clients[0].renew_now().await;
+            assert!(guard.is_held() && five.admin(4).await.exists("x").await);
+            ends("a release at four of five servers", guard.unlock()).await.unwrap();
+            five.back(1, is_released);
+            user.reaches_all().await;
+            user.quiet().await;
+            five.clean().await;
+        }
     })
     .await;
 }
-
-bed::cases!(on two threads, late_grant_joins_the_guard_or_is_released:
-    stopped = Away::Stopped,
-    cut_off = Away::Cut,
-);

@@ -86,12 +86,11 @@ pub fn endless(url: &str) -> Builder {
 }
 
 impl Five {
-    pub fn start(count: usize, make: impl Fn() -> ServerBuilder + Sync) -> Self {
-        let servers: Vec<_> = std::thread::scope(|scope| {
-            let starting: Vec<_> = (0..count).map(|_| scope.spawn(|| make().start())).collect();
+    pub fn start(make: impl Fn() -> ServerBuilder + Sync) -> Self {
+        Self::of(std::thread::scope(|scope| {
+            let starting = [(); 5].map(|()| scope.spawn(|| make().start()));
             starting.into_iter().map(|server| server.join().unwrap()).collect()
-        });
-        Self::of(servers)
+        }))
     }
 
     pub fn of(servers: Vec<RedisServer>) -> Self {
@@ -214,7 +213,7 @@ impl Five {
 
 /// Runs a test body over five servers that keep nothing on disk.
 pub async fn five(body: impl AsyncFnOnce(&Five)) {
-    run(Five::start(5, RedisServer::builder), body).await;
+    run(Five::start(RedisServer::builder), body).await;
 }
 
 /// Runs a test body over five servers. With a cluster topology, runs it three times: over three clusters of three
@@ -252,18 +251,16 @@ pub fn no_quorum<T: std::fmt::Debug>(outcome: Result<T>) -> (usize, usize) {
 /// Acquires the lock on all servers. Repeats the acquire if a server still had an earlier hold, because a RedLock tries
 /// such a server only once.
 pub async fn by_all(lock: &RedLock, how: Acquire) -> Guard {
-    let mut votes = 0;
     for _ in 0..50 {
         let guard =
             ends("an acquire at five servers", lock.acquire(how.clone())).await.unwrap().expect("the lock is free");
         for _ in 0..1_000 {
-            votes = guard.members().len();
-            if votes == 5 {
+            if guard.members().len() == 5 {
                 return guard;
             }
-            tokio::time::sleep(bed::ms(2)).await;
+            tokio::time::sleep(ms(2)).await;
         }
         guard.unlock().await.unwrap();
     }
-    panic!("{votes} of five servers grant a lock that is free");
+    panic!("not all of five servers grant a lock that is free");
 }

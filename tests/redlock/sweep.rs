@@ -1,12 +1,10 @@
-//! Every server is in one of five states, with random combinations. The lock is granted exactly if a majority can grant
-//! it, and otherwise nothing is left. `tests/sim/group/special.rs` covers frozen servers.
+//! Every server is in one of four states, with random combinations. The lock is granted exactly if a majority can grant
+//! it, and otherwise nothing is left. `tests/sim/group/special.rs` covers servers that are down or frozen.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use distlock::{Client, DistLock, Error, Flavour, RedLock};
 use distlock_support::{Admin, Numbers, Proxy, RedisServer};
-use tokio::net::TcpSocket;
 
 use crate::rig::{Five, Path, five, long, patient};
 use bed::{PATIENCE, becomes, ends, ms, secs};
@@ -15,18 +13,16 @@ use bed::{PATIENCE, becomes, ends, ms, secs};
 enum State {
     Up,
     Taken,
-    /// The port has no listener.
-    Refusing,
     /// A replica: `READONLY`, a temporary error.
     ReadOnly,
     /// The login may not write: a permanent error.
     Denied,
 }
 
-use State::{Denied, ReadOnly, Refusing, Taken, Up};
+use State::{Denied, ReadOnly, Taken, Up};
 
 /// The states, in the order of each server's clients.
-const STATES: [State; 5] = [Up, Taken, Refusing, ReadOnly, Denied];
+const STATES: [State; 4] = [Up, Taken, ReadOnly, Denied];
 
 const COMBINATIONS: usize = 40;
 
@@ -35,38 +31,30 @@ struct Ways {
     clients: Vec<Vec<Client>>,
     /// A separate address of the replica for every server.
     _replicas: Vec<Proxy>,
-    /// A port without a listener for every server.
-    _nowhere: Vec<TcpSocket>,
 }
 
 impl Ways {
     async fn connect(five: &Five, replica: &RedisServer) -> Self {
         let up = five.warm(Path::Direct, patient).await;
         let via = five.warm(Path::Proxied, patient).await;
-        let (mut clients, mut replicas, mut nowhere) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut clients, mut replicas) = (Vec::new(), Vec::new());
         for at in 0..5 {
             let rules = "reset on >secret ~* &* +@all -hset -hincrby -pexpire".split(' ');
             let words: Vec<_> = ["ACL", "SETUSER", "probe"].into_iter().chain(rules).collect();
             five.admin(at).await.cmd::<String>(&words).await;
-            // Bound, so that no other process can listen there.
-            let port = TcpSocket::new_v4().unwrap();
-            port.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-            let closed = format!("redis://{}", port.local_addr().unwrap());
-            nowhere.push(port);
-            let refusing = patient(&closed).command_timeout(secs(1)).connect_timeout(secs(1));
             let stands = Proxy::start(replica.addr());
             let read_only = patient(&stands.url()).command_timeout(secs(1));
             replicas.push(stands);
             let denied = patient(&five.servers[at].url()).username("probe").password("secret").preflight(false);
             let mut all = vec![up.clients[at].clone(), via.clients[at].clone()];
-            for builder in [refusing, read_only, denied] {
-                all.push(builder.connect_lazily().await.unwrap());
+            for builder in [read_only, denied] {
+                let client = builder.connect_lazily().await.unwrap();
+                five.keep(&client);
+                all.push(client);
             }
-            five.keep(&all[3]);
-            five.keep(&all[4]);
             clients.push(all);
         }
-        Self { clients, _replicas: replicas, _nowhere: nowhere }
+        Self { clients, _replicas: replicas }
     }
 
     fn lock(&self, name: &str, states: &[State]) -> RedLock {
@@ -97,7 +85,7 @@ impl Ways {
             }
             Ok(None) => assert!(up < 3 && taken >= 3, "{states:?}: busy"),
             Err(Error::NoQuorum { granted, needed, .. }) => {
-                // The lock may be free at the unreachable servers.
+                // The lock may be free at the refusing servers.
                 assert!(up < 3 && taken < 3, "{states:?}: no quorum");
                 assert!(granted <= up && needed == 3, "{states:?}: {granted} of {needed}");
             }
@@ -124,16 +112,11 @@ async fn redlock_is_granted_exactly_if_a_majority_can_grant_it() {
             // Every other round has at least two servers up, so that the majority is often close.
             let edge = if round % 2 == 0 { 2 } else { 0 };
             let mut states: Vec<_> =
-                (0..5).map(|at| if at < edge { Up } else { STATES[numbers.below(5) as usize] }).collect();
+                (0..5).map(|at| if at < edge { Up } else { STATES[numbers.below(4) as usize] }).collect();
             for at in (1..5).rev() {
                 states.swap(at, numbers.below(at as u64 + 1) as usize);
             }
             ways.round(five, &format!("sweep:{round}"), &states).await;
-        }
-        // No server ever listens at these ports, so the shutdown need not wait for clean-ups.
-        for clients in &ways.clients {
-            let closed = clients[2].shutdown(ms(50)).await;
-            assert!(matches!(closed, Ok(()) | Err(Error::Timeout { .. })), "{closed:?}");
         }
     })
     .await;

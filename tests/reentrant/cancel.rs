@@ -5,10 +5,9 @@ use bed::reentrant;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_dropped_acquires_leave_no_keys() {
-    reentrant(async |bed| drops(bed, DROPS).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_dropped_in_queue_do_not_block_others() {
-    reentrant(waiters_dropped_in_the_queue).await;
+    reentrant(async |bed| {
+        drops(bed, DROPS).await;
+        waiters_dropped_in_the_queue(bed).await;
+    })
+    .await;
 }

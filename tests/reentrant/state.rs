@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bed::events::Events;
-use bed::{Bed, becomes, ends, freed, ms, reentrant, secs};
+use bed::{Bed, becomes, ends, freed, ms, reentrant, secs, waiter};
 use distlock::{Acquire, Client, DistLock, Error, Guard, NotHeld, Owner, Released};
 use distlock_support::{Numbers, TtlSampler};
 
@@ -56,8 +56,7 @@ async fn hash_lease_and_messages_are_correct_after_each_step() {
 
         // Another client's attempt changes nothing, and subscribes to the lock's channel.
         run_down(bed).await;
-        let lock = theirs.reentrant("job");
-        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let waiter = waiter(theirs.reentrant("job"));
         becomes("listeners", 2, async || bed.admin.numsub(CHANNEL).await).await;
         expect(bed, &me, 1, WATCHDOG / 2).await;
 
@@ -70,7 +69,7 @@ async fn hash_lease_and_messages_are_correct_after_each_step() {
         assert_eq!(told(), 0);
 
         assert_eq!(outer.unlock().await.unwrap(), Released::Free);
-        let second = bed::ends("the waiter", waiter).await.unwrap();
+        let (second, _) = ends("the waiter", waiter).await.unwrap();
         expect(bed, second.owner(), 1, WATCHDOG).await;
         becomes("messages", 1, async || told()).await;
 
@@ -122,40 +121,31 @@ async fn owner_fields_are_unique_and_distinct_from_java_owners() {
     .await;
 }
 
-/// The leases of one owner's two holds, and the key's lease after each step, in seconds. `None`: the watchdog's lease.
-struct Case {
-    outer: Option<u64>,
-    inner: Option<u64>,
-    /// `both`: with both holds. `outer_left`: after the inner hold's release. `inner_left`: after the outer hold's
-    /// release.
-    both: u64,
-    outer_left: u64,
-    inner_left: u64,
-}
+/// The leases in seconds of an owner's outer and inner hold (`None`: the watchdog's), and the key's lease: with both
+/// holds, after the inner hold's release, and after the outer hold's release. Unlike in Redisson, a re-entry never
+/// shortens the lease of earlier holds. The remaining hold gets its own lease.
+type Case = (Option<u64>, Option<u64>, [u64; 3]);
 
-/// Unlike in Redisson, a re-entry never shortens the lease of earlier holds. The remaining hold gets its own lease.
 const LEASES: [Case; 7] = [
-    Case { outer: None, inner: None, both: 300, outer_left: 300, inner_left: 300 },
-    Case { outer: None, inner: Some(100), both: 300, outer_left: 300, inner_left: 100 },
-    Case { outer: None, inner: Some(600), both: 600, outer_left: 300, inner_left: 600 },
-    Case { outer: Some(100), inner: None, both: 300, outer_left: 100, inner_left: 300 },
-    Case { outer: Some(600), inner: None, both: 600, outer_left: 600, inner_left: 300 },
-    Case { outer: Some(100), inner: Some(100), both: 100, outer_left: 100, inner_left: 100 },
-    Case { outer: Some(100), inner: Some(40), both: 100, outer_left: 100, inner_left: 40 },
+    (None, None, [300, 300, 300]),
+    (None, Some(100), [300, 300, 100]),
+    (None, Some(600), [600, 300, 600]),
+    (Some(100), None, [300, 100, 300]),
+    (Some(600), None, [600, 600, 300]),
+    (Some(100), Some(100), [100, 100, 100]),
+    (Some(100), Some(40), [100, 100, 40]),
 ];
 
 #[tokio::test]
 async fn remaining_hold_keeps_lease_of_its_own_acquire() {
     reentrant(async |bed| {
         let client = client(bed).await;
-        for Case { outer, inner, both, outer_left, inner_left } in LEASES {
+        for (outer, inner, [both, outer_left, inner_left]) in LEASES {
             for release_inner in [true, false] {
                 println!("outer {outer:?}, inner {inner:?}, the inner one is released first: {release_inner}");
                 let me = client.owner();
-                let how = |lease: Option<u64>| match lease {
-                    Some(lease) => Acquire::new().owner(&me).lease(secs(lease)),
-                    None => Acquire::new().owner(&me),
-                };
+                let own = || Acquire::new().owner(&me);
+                let how = |lease: Option<u64>| lease.map_or_else(own, |lease| own().lease(secs(lease)));
                 let first = enter(&client, how(outer)).await;
                 near(bed, outer.map_or(WATCHDOG, secs)).await;
                 let second = enter(&client, how(inner)).await;
@@ -218,27 +208,6 @@ async fn explicit_lease_is_never_renewed() {
         expect(bed, &me, 1, WATCHDOG).await;
         assert!(again.is_held());
         assert_eq!(again.unlock().await.unwrap(), Released::Free);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn hold_of_java_owner_excludes_and_is_counted() {
-    reentrant(async |bed| {
-        let client = client(bed).await;
-        let lock = client.lock(distlock::Flavour::Reentrant, "job");
-        let java: Owner = "71b96ce8-2746-4c3a-9d0e-0123456789ab:7".parse().unwrap();
-        bed.admin.cmd::<()>(&["HSET", "job", &java.to_string(), "3"]).await;
-        run_down(bed).await;
-        assert!(lock.try_lock().await.unwrap().is_none());
-        assert_eq!(lock.hold_count(&java).await.unwrap(), 3);
-        assert_eq!(bed.admin.hgetall("job").await.values().collect::<Vec<_>>(), ["3"]);
-        // A release as the Java thread's owner removes one hold of this owner.
-        assert_eq!(lock.release(&java).await.unwrap(), Released::StillHeld(2));
-        bed.admin.cmd::<()>(&["PEXPIRE", "job", "100"]).await;
-        let guard = lock.lock().await.unwrap();
-        expect(bed, guard.owner(), 1, WATCHDOG).await;
-        guard.unlock().await.unwrap();
     })
     .await;
 }

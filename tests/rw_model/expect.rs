@@ -166,22 +166,6 @@ impl Story<'_> {
         for _ in 0..steps {
             self.step(Self::choose).await?;
         }
-        self.go_back().await
-    }
-
-    /// Plays these steps, then releases everything. A release is of the owner's only guard.
-    pub async fn follow(&mut self, steps: &[Act]) -> Result<(), Torn> {
-        for act in steps {
-            self.step(|story| match *act {
-                Act::Unlock(Grip { who, .. }) => story.grip(who, None).map(Act::Unlock),
-                act => Some(act),
-            })
-            .await?;
-        }
-        self.go_back().await
-    }
-
-    async fn go_back(&mut self) -> Result<(), Torn> {
         while !self.hands.is_empty() {
             self.step(|story| {
                 let who = story.hands[0].who;

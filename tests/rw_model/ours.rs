@@ -41,21 +41,6 @@ pub enum Unlike {
 }
 
 impl Unlike {
-    pub const ALL: [Self; 12] = [
-        Self::Reentry,
-        Self::DeadReaders,
-        Self::Anew,
-        Self::UnderWrite,
-        Self::PartialWrite,
-        Self::DeadReads,
-        Self::Promise,
-        Self::Lost,
-        Self::Renewal,
-        Self::Sooner,
-        Self::Told,
-        Self::Upgrade,
-    ];
-
     /// True if this difference leaves another state.
     pub fn in_state(self) -> bool {
         !matches!(self, Self::Sooner | Self::Told | Self::Upgrade)

@@ -33,7 +33,6 @@ pub struct Hand {
 #[derive(Clone, Default, Debug)]
 pub struct Tally {
     pub sequences: u64,
-    pub torn: u64,
     pub steps: u64,
     /// Steps after which both locks had to be equal.
     pub same: u64,
@@ -43,7 +42,6 @@ pub struct Tally {
 impl Tally {
     pub fn add(&mut self, more: Self) {
         self.sequences += more.sequences;
-        self.torn += more.torn;
         self.steps += more.steps;
         self.same += more.same;
         for (why, times) in more.why {

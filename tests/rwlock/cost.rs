@@ -2,10 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Prefer};
-use tokio::task::JoinHandle;
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Prefer};
 
-use crate::rig::{BOTH, HOUR, RIVALS, channel, cover, marked, marks, unlock_all, waits};
+use crate::rig::{BOTH, HOUR, RIVALS, channel, cover, marked, marks, unlock_all};
 use bed::cost::{only, renewal, sent, turns};
 use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, with_longer_waits};
 
@@ -40,47 +39,11 @@ async fn begin(bed: &Bed) -> Client {
     client
 }
 
-async fn scripts(bed: &Bed) -> u64 {
-    bed.admin.calls("evalsha").await
-}
-
 /// Runs all futures in one task that never yields while one of them can make progress. On a single-threaded runtime,
 /// all calls are made before any reply is read. So the number of calls in a command does not depend on the machine's
 /// speed.
 async fn at_once<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     tokio::task::unconstrained(futures::future::join_all(all)).await
-}
-
-/// Starts readers that keep their holds until all readers hold the lock.
-fn read_all(client: &Client) -> JoinHandle<Vec<Guard>> {
-    let client = client.clone();
-    tokio::spawn(at_once((0..READERS).map(move |_| {
-        let lock = client.rw("x").read();
-        async move { lock.lock().await.unwrap_or_else(|error| panic!("a reader: {error:?}")) }
-    })))
-}
-
-/// Asserts that each reader has its own field and cover.
-async fn each_by_itself(bed: &Bed, count: usize) {
-    let fields = bed.admin.hgetall("x").await;
-    assert_eq!(fields.get("mode").map(String::as_str), Some("read"));
-    assert_eq!(fields.len(), count + 1, "fields");
-    let keys = bed.admin.keys().await;
-    for (owner, holds) in fields.iter().filter(|(field, _)| *field != "mode") {
-        assert_eq!(holds, "1", "{owner}");
-        assert!(keys.binary_search(&cover("x", owner, 1)).is_ok(), "{owner} has no cover");
-    }
-    assert_eq!(keys.len(), count + 1, "the hash, and a cover each");
-}
-
-async fn give_back(bed: &Bed, guards: Vec<Guard>) {
-    bed.admin.reset_stats().await;
-    let calls = guards.len();
-    at_once(guards.into_iter().map(async |guard| guard.unlock().await.unwrap())).await;
-    let commands = scripts(bed).await;
-    println!("and left by {commands} commands");
-    assert!(few(calls).contains(&commands), "{commands}");
-    assert_eq!(bed.admin.keys().await, Vec::<String>::new());
 }
 
 /// The number of commands for `calls` concurrent calls. The first few calls are sent alone, and all others in full
@@ -198,7 +161,7 @@ async fn preferred_writer_sends_one_more_command_when_giving_up() {
                 bed.admin.reset_stats().await;
                 let mut waiting = std::pin::pin!(lock.lock_for(wait));
                 // The second attempt is sent after the confirmed subscription.
-                let two_answers = async || self::scripts(bed).await == 2 && client.stats().under_way == 0;
+                let two_answers = async || bed.admin.calls("evalsha").await == 2 && client.stats().under_way == 0;
                 let (outcome, in_time) = tokio::select! {
                     outcome = &mut waiting => (outcome, false),
                     () = eventually("two attempts are answered", two_answers) => (waiting.await, true),
@@ -220,15 +183,17 @@ async fn preferred_writer_sends_one_more_command_when_giving_up() {
 }
 
 /// Behind another process's writer, a thousand readers cost as much as one. After the writer's release, the first
-/// reader acquires. Then all others attempt, and their calls share commands.
+/// reader acquires. Then all others join it, and their calls share commands. Each reader has its own field and cover.
 #[tokio::test]
 async fn thousand_waiting_readers_are_one_contender_and_granted_together() {
     rw(async |bed| {
         let (holder, client) = (begin(bed).await, bed.still_client().await);
+        let scripts = async || bed.admin.calls("evalsha").await;
         let writer = holder.rw("x").write().lock().await.unwrap();
         bed.admin.reset_stats().await;
-        let readers = read_all(&client);
-        becomes("attempts", 2, async || scripts(bed).await).await;
+        let locks: Vec<_> = (0..READERS).map(|_| client.rw("x").read()).collect();
+        let readers = tokio::spawn(at_once(locks.into_iter().map(|lock| async move { lock.lock().await.unwrap() })));
+        becomes("attempts", 2, async || scripts().await).await;
         let settled = async || (client.stats().waiting, client.stats().under_way);
         becomes("waiters, commands in flight", (READERS, 0), settled).await;
         let mut all = sent(bed).await;
@@ -238,33 +203,25 @@ async fn thousand_waiting_readers_are_one_contender_and_granted_together() {
 
         writer.unlock().await.unwrap();
         let guards = ends("all readers are in", readers).await.unwrap();
-        let commands = scripts(bed).await;
+        let commands = scripts().await;
         println!("in by {commands} commands");
         // The commands are the writer's release, the first reader's acquire, and the other readers' acquires.
         assert!(few(READERS - 1).contains(&(commands - 2)), "{commands}");
         assert_eq!(sent(bed).await.get("subscribe"), None);
-        each_by_itself(bed, READERS).await;
-        give_back(bed, guards).await;
-    })
-    .await;
-}
+        let (fields, keys) = (bed.admin.hgetall("x").await, bed.admin.keys().await);
+        assert_eq!(fields["mode"], "read");
+        for (owner, holds) in fields.iter().filter(|(field, _)| *field != "mode") {
+            assert_eq!(holds, "1", "{owner}");
+            assert!(keys.binary_search(&cover("x", owner, 1)).is_ok(), "{owner} has no cover");
+        }
+        assert_eq!((fields.len(), keys.len()), (READERS + 1, READERS + 1), "the mode or the hash, and the readers");
 
-/// Readers that join another reader of their process need no subscription.
-#[tokio::test]
-async fn thousand_readers_join_live_read_hold_in_few_commands() {
-    rw(async |bed| {
-        let client = begin(bed).await;
-        let first = client.rw("x").read().lock().await.unwrap();
         bed.admin.reset_stats().await;
-        let mut guards = ends("all readers are in", read_all(&client)).await.unwrap();
-        let all = sent(bed).await;
-        let commands = all.get("evalsha").copied().unwrap_or(0);
-        println!("in by {commands} commands");
+        at_once(guards.into_iter().map(async |guard| guard.unlock().await.unwrap())).await;
+        let commands = scripts().await;
+        println!("and left by {commands} commands");
         assert!(few(READERS).contains(&commands), "{commands}");
-        assert_eq!(all, only(&[("evalsha", commands)]));
-        each_by_itself(bed, READERS + 1).await;
-        guards.push(first);
-        give_back(bed, guards).await;
+        assert_eq!(bed.admin.keys().await, [""; 0]);
     })
     .await;
 }
@@ -287,32 +244,6 @@ async fn renewal_of_both_halves_costs_one_command_per_hundred_holds() {
             renewal(bed, &client, &guards, commands).await;
         }
         unlock_all(guards).await;
-    })
-    .await;
-}
-
-/// A reader that is held back attempts again after `hold_back`. It attempts earlier only after a message.
-#[tokio::test]
-async fn held_back_reader_sends_bounded_number_of_commands() {
-    rw(async |bed| {
-        let (holder, writing) = (begin(bed).await, bed.still_client().await);
-        let guard = holder.rw("x").read().lock().await.unwrap();
-        let writer = passer(writing.rw("x").prefer(Prefer::Writers).write());
-        with_longer_waits(ms(800), async |hold_back| {
-            let reading = bed.connect(bed.still_builder().hold_back(hold_back)).await;
-            waits(bed, &writing, "x", 1).await;
-            bed.admin.reset_stats().await;
-            ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
-            // The reader makes two refused attempts, one successful attempt, and the release. On a slow machine,
-            // `hold_back` may end after fewer attempts. The writer may also attempt.
-            let stats = sent(bed).await;
-            let scripts = stats.get("evalsha").copied().unwrap_or(0);
-            assert!(scripts <= 6, "held back for {hold_back:?}: {stats:?}");
-            (scripts >= 4).then_some(())
-        })
-        .await;
-        guard.unlock().await.unwrap();
-        ends("the writer", writer).await.unwrap();
     })
     .await;
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use bed::{Bed, scripts};
 use redis::Value;
 
-use crate::rig::{channel, cover};
+use crate::rig::{channel, cover, marks};
 
 pub const NAME: &str = "x";
+const TAG: &str = "{x}";
 
 /// A reader: its owner, and the remaining ms of each of its covers. A cover is a key that lives as long as one read
 /// hold. A cover with 0 ms does not exist.
@@ -24,10 +25,6 @@ impl Reader {
 
     pub fn javas(n: usize, covers: &[i64]) -> Self {
         Self { owner: format!("0a1b2c3d-0000-4000-9000-00000000000b:{n}"), covers: covers.to_vec() }
-    }
-
-    pub fn is_ours(&self) -> bool {
-        is_ours(&self.owner)
     }
 
     /// Remaining ms of the reader's longest cover. 0: the reader is dead.
@@ -149,22 +146,22 @@ impl<'a> Crowd<'a> {
 
     /// Tries to acquire the read half as this owner, and yields to waiting writers.
     pub async fn read(&self, owner: &str, lease: i64) -> Value {
-        let (first, marks, lease) = (cover(NAME, owner, 1), marks(), lease.to_string());
-        self.run("read", &[NAME, &first, &marks], &[owner, &lease, "", "", "0", "0", &tag(), "1"]).await
+        let (first, marks, lease) = (cover(NAME, owner, 1), marks(NAME), lease.to_string());
+        self.run("read", &[NAME, &first, &marks], &[owner, &lease, "", "", "0", "0", TAG, "1"]).await
     }
 
     pub async fn release(&self, owner: &str) -> Value {
         let (first, channel) = (cover(NAME, owner, 1), channel(NAME));
-        self.run("read_release", &[NAME, &first], &giving(owner, &tag(), &channel)).await
+        self.run("read_release", &[NAME, &first], &giving(owner, &channel)).await
     }
 
     /// Releases the only hold of each of these owners, in this order, by one command.
     pub async fn release_together(&self, owners: &[&str]) -> Value {
-        let (tag, channel) = (tag(), channel(NAME));
+        let channel = channel(NAME);
         let firsts: Vec<String> = owners.iter().map(|owner| cover(NAME, owner, 1)).collect();
         let keys: Vec<&str> = firsts.iter().flat_map(|first| [NAME, first]).collect();
-        let steps = owners.iter().map(|owner| giving(owner, &tag, &channel));
-        let count = giving("", "", "").len().to_string();
+        let steps = owners.iter().map(|owner| giving(owner, &channel));
+        let count = giving("", "").len().to_string();
         let args: Vec<&str> = steps.flat_map(|args| [&["2", "2", &count][..], &args].concat()).collect();
         self.run("many", &keys, &args).await
     }
@@ -172,8 +169,8 @@ impl<'a> Crowd<'a> {
     /// Tries to acquire the write half. Returns nil, or the ms for which the lock is busy. `mark`: the lifetime in ms
     /// of the mark (entry of a waiting writer) that the attempt sets; 0 = none.
     pub async fn write(&self, owner: &str, mark: i64) -> Value {
-        let (first, marks, mark) = (cover(NAME, owner, 1), marks(), mark.to_string());
-        match self.run("write", &[NAME, &first, &marks], &[owner, "60000", "", "", "0", "0", &tag(), &mark]).await {
+        let (first, marks, mark) = (cover(NAME, owner, 1), marks(NAME), mark.to_string());
+        match self.run("write", &[NAME, &first, &marks], &[owner, "60000", "", "", "0", "0", TAG, &mark]).await {
             // The script has seen a Java client.
             Value::Array(mut busy) if busy.get(1) == Some(&Value::Int(1)) => busy.swap_remove(0),
             told => told,
@@ -182,8 +179,8 @@ impl<'a> Crowd<'a> {
 
     /// Removes the mark of a waiting writer that gives up.
     pub async fn leave(&self, owner: &str) -> Value {
-        let (first, marks, channel) = (cover(NAME, owner, 1), marks(), channel(NAME));
-        let args = [owner, "", "30000", "", "0", &tag(), "publish", &channel];
+        let (first, marks, channel) = (cover(NAME, owner, 1), marks(NAME), channel(NAME));
+        let args = [owner, "", "30000", "", "0", TAG, "publish", &channel];
         self.run("leave", &[NAME, &first, &marks], &args).await
     }
 
@@ -191,11 +188,11 @@ impl<'a> Crowd<'a> {
     /// this number.
     pub async fn renew(&self, owners: &[&str], lease: i64, number: u64) -> Value {
         let holds = if lease < 0 { format!(",-~{number}") } else { String::new() };
-        let (mut keys, tag, lease) = (Vec::new(), tag(), lease.to_string());
+        let (mut keys, lease) = (Vec::new(), lease.to_string());
         let mut args = vec![&*lease, "0"];
         for owner in owners {
             keys.extend([NAME.to_owned(), cover(NAME, owner, 1)]);
-            args.extend([owner, &*holds, "read", &tag, "1"]);
+            args.extend([owner, &*holds, "read", TAG, "1"]);
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         self.run("renew", &keys, &args).await
@@ -218,14 +215,6 @@ impl<'a> Crowd<'a> {
 }
 
 /// Arguments for the release of this owner's only hold.
-fn giving<'a>(owner: &'a str, tag: &'a str, channel: &'a str) -> [&'a str; 9] {
-    [owner, "", "30000", "", "0", tag, "0", "publish", channel]
-}
-
-fn tag() -> String {
-    format!("{{{NAME}}}")
-}
-
-fn marks() -> String {
-    crate::rig::marks(NAME)
+fn giving<'a>(owner: &'a str, channel: &'a str) -> [&'a str; 9] {
+    [owner, "", "30000", "", "0", TAG, "0", "publish", channel]
 }

@@ -3,10 +3,10 @@
 //! other readers.
 
 use distlock::{DistLock as _, Flavour};
+use distlock_support::{Child, child};
 
-use crate::peer::Peer;
-use crate::rig::{HOUR, cover, granted, keys_gone, passes, served, unlock_all, waiter, waits};
-use bed::{Bed, becomes, rw, secs, text};
+use crate::rig::{HOUR, cover, granted, keys_gone, passes, served, waiter, waits};
+use bed::{Bed, PATIENCE, becomes, builder, enter, rw, text};
 
 /// An owner of a Java process that has died.
 const ZOMBIE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -21,50 +21,59 @@ async fn covers_of(bed: &Bed, client: &str) -> Vec<String> {
     keys
 }
 
-/// A process is killed with one reader, or with 20 readers of three holds each
+/// Name, readers, and holds of each reader.
+const DYING: [(&str, usize, usize); 2] = [("one", 1, 1), ("many", 20, 3)];
+
+/// Another process, which reads until it is killed.
+#[tokio::test]
+async fn reading_process() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let builder = builder(&std::env::var("URL").unwrap()).watchdog(HOUR).command_timeout(PATIENCE);
+    let client = builder.connect().await.unwrap();
+    let mut guards = Vec::new();
+    for (name, readers, holds) in DYING {
+        let owners: Vec<_> = (0..readers).map(|_| client.owner()).collect();
+        for owner in owners.iter().flat_map(|owner| std::iter::repeat_n(owner, holds)) {
+            guards.push(enter(&client.rw(name).read(), owner).await);
+        }
+    }
+    child::say(client.id());
+    std::future::pending::<()>().await;
+}
+
+/// A process is killed with one reader, and with 20 readers of three holds each
 /// (`testMultiInstanceZombieReadLockPerformance`). Live readers exist too. No client renews the covers (keys that live
 /// as long as one read hold) of the dead readers. When these have expired, the last live reader's release admits the
 /// writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_reader_stops_excluding_writers_when_its_lease_ends() {
     rw(async |bed| {
-        let mut peers = Peer::several(bed, 2).await;
+        let mut process = Child::spawn("dead::reading_process", &[("URL", &*bed.server.url())]);
         let (living, writing) = (bed.still_client().await, bed.still_client().await);
-        let names = ["one", "many"];
+        let dead = process.line().await.unwrap_or_else(|| panic!("no process: {}", process.output()));
         let mut cases = Vec::new();
-        for (peer, (name, tasks, holds)) in peers.iter_mut().zip([(names[0], 1, 1), (names[1], 20, 3)]) {
-            peer.take("read", name, tasks, holds);
-            peer.taken().await;
-            assert_eq!(covers_of(bed, &peer.id).await.len(), tasks * holds, "{name}: covers of the peer");
+        for (name, readers, holds) in DYING {
+            let covers = covers_of(bed, &dead).await.into_iter().filter(|key| key.starts_with(&format!("{{{name}}}:")));
+            assert_eq!(covers.count(), readers * holds, "{name}: covers of the process");
             let live = [living.rw(name).read().lock().await.unwrap(), living.rw(name).read().lock().await.unwrap()];
-            let writer = waiter(&writing, Flavour::Write, name);
-            cases.push((name, live, writer));
+            cases.push((name, live, waiter(&writing, Flavour::Write, name)));
         }
-        waits(bed, &writing, names[0], 2).await;
-        for peer in &mut peers {
-            peer.child.kill9();
-        }
+        waits(bed, &writing, "one", 2).await;
+        process.kill9();
         // Makes the leases of the dead readers end soon.
-        for peer in &peers {
-            for cover in covers_of(bed, &peer.id).await {
-                let left = bed.admin.pttl(&cover).await;
-                assert!(
-                    0 < left && left <= HOUR.as_millis() as i64,
-                    "{cover} has {left} ms left of a lease of an hour"
-                );
-                assert!(bed.admin.cmd::<bool>(&["PEXPIRE", &cover, "1000"]).await, "{cover} is gone");
-            }
+        for cover in covers_of(bed, &dead).await {
+            let left = bed.admin.pttl(&cover).await;
+            assert!(0 < left && left <= HOUR.as_millis() as i64, "{cover} has {left} ms left of a lease of an hour");
+            assert!(bed.admin.cmd::<bool>(&["PEXPIRE", &cover, "1000"]).await, "{cover} is gone");
         }
         assert_eq!(living.renew_now().await.renewed, 4, "renewed by the living");
-        for peer in &peers {
-            becomes("covers of the dead", Vec::<String>::new(), async || covers_of(bed, &peer.id).await).await;
-        }
+        becomes("covers of the dead", Vec::<String>::new(), async || covers_of(bed, &dead).await).await;
         assert_eq!(covers_of(bed, living.id()).await.len(), 4, "covers of the living");
-        for name in names {
+        for (name, [first, last], writer) in cases {
             assert!(bed.admin.pttl(name).await > 0, "{name}");
-        }
-        for (name, live, writer) in cases {
-            let [first, last] = live;
             assert!(!writer.is_finished() && first.is_held() && last.is_held());
             first.unlock().await.unwrap();
             assert!(!writer.is_finished());
@@ -86,16 +95,17 @@ async fn killed_reader_stops_excluding_writers_when_its_lease_ends() {
 async fn dead_reader_field_excludes_no_writer() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
-        for (lasts, cover) in [("PERSIST", false), ("PEXPIRE", false), ("PEXPIRE", true)] {
+        for (expires, covered) in [(false, false), (true, false), (true, true)] {
+            let endless = cover("a", ZOMBIE, 1);
             let plant = async || {
                 let _: u64 = bed.admin.cmd(&["HSET", "a", "mode", "read", ZOMBIE, "3"]).await;
-                if lasts == "PEXPIRE" {
+                if expires {
                     let _: u64 = bed.admin.cmd(&["PEXPIRE", "a", "600000"]).await;
                 }
-                if cover {
+                if covered {
                     // This cover has no TTL. A script that was refused before its end left it, and its owner got an
                     // error.
-                    let _: () = bed.admin.cmd(&["SET", &format!("{{a}}:{ZOMBIE}:rwlock_timeout:1"), "1"]).await;
+                    let _: () = bed.admin.cmd(&["SET", &endless, "1"]).await;
                 }
             };
             plant().await;
@@ -112,39 +122,8 @@ async fn dead_reader_field_excludes_no_writer() {
             let fields = bed.admin.hgetall("a").await;
             assert!(!fields.contains_key(ZOMBIE), "{fields:?}");
             guard.unlock().await.unwrap();
-            if cover {
-                let _: u64 = bed.admin.cmd(&["DEL", &format!("{{a}}:{ZOMBIE}:rwlock_timeout:1")]).await;
-            }
+            let _: u64 = bed.admin.cmd(&["DEL", &endless]).await;
             keys_gone(bed).await;
-        }
-    })
-    .await;
-}
-
-/// A client that was shut down with readers and writers leaves nothing (the first half of `…ZombieCleanup`).
-#[tokio::test]
-async fn shutdown_releases_readers_and_writers() {
-    rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
-        let (lock, me) = (client.rw("a"), client.owner());
-        let held = [
-            me.scope(lock.read().lock()).await.unwrap(),
-            me.scope(lock.read().lock_leased(secs(3600))).await.unwrap(),
-            lock.read().lock().await.unwrap(),
-            me.scope(client.rw("b").write().lock()).await.unwrap(),
-            me.scope(client.rw("b").read().lock()).await.unwrap(),
-        ];
-        let staying = other.rw("a").read().lock().await.unwrap();
-        let reader = waiter(&other, Flavour::Read, "b");
-        waits(bed, &other, "b", 1).await;
-        client.shutdown(std::time::Duration::ZERO).await.unwrap();
-        assert!(held.iter().all(|guard| !guard.is_held()));
-        let reading = granted("the reader", reader).await;
-        assert_eq!(covers_of(bed, client.id()).await, [""; 0], "covers after the shutdown");
-        assert_eq!(readers(bed, "a").await.len(), 1, "readers of another client");
-        unlock_all([staying, reading]).await;
-        for guard in held {
-            assert!(matches!(guard.unlock().await, Err(distlock::Error::Closed)));
         }
     })
     .await;
@@ -155,7 +134,7 @@ async fn shutdown_releases_readers_and_writers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_waits_only_for_lease_of_dead_reader() {
     rw(async |bed| {
-        let client = bed.connect(bed.builder().poll_cap(secs(3600))).await;
+        let client = bed.connect(bed.builder().poll_cap(HOUR)).await;
         let lock = client.rw("x");
         let dead = lock.read().lock_leased(HOUR / 2).await.unwrap().into_owner();
         let living = lock.read().lock_leased(HOUR).await.unwrap();

@@ -1,14 +1,10 @@
-//! Downgrade from writing to reading. `tests/rw_model` compares the state with a model, and `together.rs` tests which
-//! waiters a downgrade admits.
+//! Downgrade from writing to reading. `tests/rw_model` compares the state with a model. `together.rs` tests which waiters
+//! a downgrade admits, and `tests/sim/trial.rs` checks that it admits no writer.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use distlock::{DistLock as _, Error, Lost};
 
-use distlock::{Client, DistLock as _, Error, Lost};
-use tokio::task::JoinHandle;
-
-use crate::rig::{HOUR, Scene, fields, keys_gone, lease, passes, waits};
-use bed::{ends, enter, eventually, ms, rw, secs, text};
+use crate::rig::{HOUR, Scene, keys_gone, lease, passes};
+use bed::{ends, enter, ms, rw, secs, text};
 
 #[tokio::test]
 async fn downgraded_guard_holds_only_the_read_half() {
@@ -36,48 +32,6 @@ async fn downgraded_guard_holds_only_the_read_half() {
         assert!(reading.remaining() <= before + ms(2) && reading.remaining() > 5 * HOUR, "{before:?}, {reading:?}");
         assert_eq!(client.renew_now().await.renewed, 0, "an explicit lease is not renewed");
         reading.unlock().await.unwrap();
-    })
-    .await;
-}
-
-/// RW4 (`tests/README.md`) with many waiting writers.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn downgrade_admits_no_writer_in_between() {
-    rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
-        let (lock, me) = (client.rw("a"), client.owner());
-        for round in 0..30 {
-            let writing = enter(&lock.write(), &me).await;
-            // True until the writing owner, which also reads after that, begins its last release.
-            let is_inside = Arc::new(AtomicBool::new(true));
-            let waiting = [&other, &client].map(|client| {
-                let (lock, is_inside) = (client.rw("a").write(), Arc::clone(&is_inside));
-                tokio::spawn(async move {
-                    let guard = lock.lock().await.unwrap_or_else(|error| panic!("a writer: {error:?}"));
-                    assert!(!is_inside.load(Ordering::SeqCst), "a writer came in");
-                    guard.unlock().await.unwrap_or_else(|error| panic!("unlock of a writer: {error:?}"));
-                })
-            });
-            // Half of the downgrades happen during the writers' attempts, and half while the writers wait.
-            if round % 2 == 0 {
-                waits(bed, &other, "a", 1).await;
-                waits(bed, &client, "a", 1).await;
-            }
-            let reading = writing.downgrade().await.unwrap();
-            let settled = async || {
-                let wait = |client: &Client| (client.stats().waiting, client.stats().under_way) == (1, 0);
-                wait(&other) && wait(&client) || waiting.iter().any(JoinHandle::is_finished)
-            };
-            eventually("both writers wait, or one has ended", settled).await;
-            assert!(!waiting.iter().any(JoinHandle::is_finished), "round {round}: a writer came in");
-            assert_eq!(bed.admin.hgetall("a").await, fields("read", &[(text(&me), 1)]), "round {round}");
-            assert!(reading.is_held());
-            is_inside.store(false, Ordering::SeqCst);
-            reading.unlock().await.unwrap();
-            for writer in waiting {
-                ends("a writer", writer).await.unwrap();
-            }
-        }
     })
     .await;
 }

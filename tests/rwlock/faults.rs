@@ -6,16 +6,10 @@ use distlock::{Acquire, Builder, Client, Error, Flavour, Owner, Prefer, ReadLock
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher};
 
-use crate::rig::{BOTH, HOUR, cover, fields, granted, marked, marks, served, waiter};
+use crate::rig::{BOTH, HOUR, cover, fields, granted, marked, served, waiter};
 use bed::fault::{brisk, gave, got};
-use bed::harm::{ACTIONS, in_every_way, runs};
-use bed::{Bed, PATIENCE, becomes, ends, eventually, idle, ms, rw, text};
-
-/// Matches requests that run scripts made of these parts by their hash.
-fn script(parts: &[&str]) -> Matcher {
-    let own = ["covers"].iter().chain(parts).map(|part| format!("rwlock/{part}"));
-    runs(&["common/holds".to_owned()].into_iter().chain(own).collect::<Vec<_>>())
-}
+use bed::harm::{ACTIONS, runs};
+use bed::{PATIENCE, becomes, ends, eventually, idle, ms, rw, text};
 
 /// A client whose commands time out soon and are retried for as long as a test lasts. No lease or mark ends by
 /// accident, and no automatic renewal adds a command.
@@ -23,25 +17,14 @@ fn stubborn(url: &str) -> Builder {
     brisk(url).connect_timeout(PATIENCE).watchdog(HOUR).retry_attempts(1_000).poll_cap(HOUR)
 }
 
-/// Runs every script once, so that the server knows it.
-async fn warm(bed: &Bed, client: &Client) {
-    // Other clients warm up concurrently.
-    let name = format!("warm {}", client.id());
-    let lock = client.rw(&name).prefer(Prefer::Writers);
+/// Runs the scripts of both halves once, so that the server knows them.
+async fn warm(client: &Client) {
     for half in BOTH {
-        let guard = client.lock(half, &name).lock().await.unwrap();
+        // Other clients warm up concurrently.
+        let guard = client.lock(half, &format!("warm {}", client.id())).lock().await.unwrap();
         client.renew_now().await;
         guard.unlock().await.unwrap();
     }
-    let guard = lock.read().lock().await.unwrap();
-    let writer = lock.write();
-    let leaves = tokio::spawn(async move { writer.lock().await.map(drop) });
-    marked(bed, &name).await;
-    leaves.abort();
-    let ended = ends("a writer that is aborted", leaves).await;
-    assert!(ended.is_err_and(|ended| ended.is_cancelled()), "a writer beside a reader");
-    eventually("the writer has left", async || !bed.admin.exists(&marks(&name)).await).await;
-    guard.unlock().await.unwrap();
     idle(client).await;
 }
 
@@ -64,8 +47,7 @@ impl View<'_> {
             reads.flat_map(|(owner, _, count)| (1..=*count as usize).map(|n| cover(name, &text(owner), n))).collect();
         becomes(&format!("{name}: commands in flight"), 0, async || self.client.stats().under_way).await;
         assert_eq!(self.admin.hgetall(name).await, fields(mode, &all), "holds of {name}");
-        let found: BTreeSet<_> = self.beside().await.into_iter().collect();
-        assert_eq!(found, covers, "covers of {name}");
+        assert_eq!(self.beside().await, covers, "covers of {name}");
         for key in covers.iter().map(String::as_str).chain([name]) {
             let ttl = self.admin.pttl(key).await;
             assert!(ttl > 0, "{key} does not expire: {ttl}");
@@ -73,19 +55,16 @@ impl View<'_> {
     }
 
     /// The lock's keys except the hash.
-    async fn beside(&self) -> Vec<String> {
+    async fn beside(&self) -> BTreeSet<String> {
         let mut keys = self.admin.keys().await;
         keys.retain(|key| key.starts_with(&format!("{{{}}}:", self.name)));
-        keys
-    }
-
-    async fn free(&self) -> bool {
-        !self.admin.exists(self.name).await && self.beside().await.is_empty()
+        keys.into_iter().collect()
     }
 
     /// Waits until all unfinished calls are undone.
     async fn free_soon(&self) {
-        eventually(&format!("free again: {}", self.name), async || self.free().await).await;
+        let is_free = async || !self.admin.exists(self.name).await && self.beside().await.is_empty();
+        eventually(&format!("free again: {}", self.name), is_free).await;
     }
 }
 
@@ -183,7 +162,7 @@ async fn command_faults_change_no_hold_count_or_cover() {
             let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
             let client = bed.connect(stubborn(&proxy.url()).subscription_linger(ms(0))).await;
             running.push(async move {
-                warm(bed, &client).await;
+                warm(&client).await;
                 let is_hit = async |n: usize| {
                     let name = format!("{action:?}/{n}");
                     let nth = Matcher::command("EVALSHA").containing(format!("\r\n{name}\r\n")).nth(n);
@@ -207,72 +186,10 @@ async fn command_faults_change_no_hold_count_or_cover() {
     .await;
 }
 
-/// The command to hit: the half, the script, and which of its calls.
-const TARGETS: [(Flavour, &[&str], usize); 6] = [
-    (Flavour::Read, &["read"], 1),
-    (Flavour::Read, &["read"], 2),
-    (Flavour::Write, &["write"], 1),
-    (Flavour::Write, &["write"], 2),
-    (Flavour::Write, &["leave", "write_release"], 1),
-    (Flavour::Write, &["write_release"], 1),
-];
-
-/// A waiter whose command is lost, repeated, delayed or cut off acquires once, or leaves nothing when it gives up.
-/// Writers are preferred, and hold readers back for long, so that a leftover mark would show.
-async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str], usize)) {
-    let name = format!("{action:?} of {flavour} {} {nth}", parts[0]).replace(['{', '}'], "");
-    let proxy = bed.proxy();
-    let patient = |url: &str| stubborn(url).prefer(Prefer::Writers).hold_back(HOUR).coalesce(false);
-    let client = bed.connect(patient(&proxy.url()).subscription_linger(ms(0))).await;
-    let direct = bed.connect(patient(&bed.server.url()).command_timeout(PATIENCE)).await;
-    let admin = &bed.admin;
-    let view = View { client: &client, admin, name: &name };
-    let holds = if flavour == Flavour::Read { Flavour::Write } else { Flavour::Read };
-    let guard = direct.lock(holds, &name).lock().await.unwrap();
-    let armed = proxy.on_request(script(parts).containing(&name).nth(nth), action);
-    let waiting = waiter(&client, flavour, &name);
-    let fired = async || ends(&name, armed.fired()).await;
-    if parts[0] == "leave" {
-        marked(bed, &name).await;
-        waiting.abort();
-        fired().await;
-        eventually(&format!("{name}: it has left"), async || !admin.exists(&marks(&name)).await).await;
-        // No mark is left that would hold a reader back.
-        assert!(direct.rw(&name).read().try_lock().await.unwrap().is_some(), "{name}");
-        guard.unlock().await.unwrap();
-    } else {
-        if parts[0] != "write_release" {
-            fired().await;
-        }
-        guard.unlock().await.unwrap();
-        let guard = granted(&name, waiting).await;
-        let suffix = if flavour == Flavour::Read { "" } else { ":write" };
-        view.holds(flavour.as_str(), &[(guard.owner(), suffix, 1)]).await;
-        if let Err(error) = guard.unlock().await {
-            panic!("{name}: unlock: {error:?}");
-        }
-        fired().await;
-    }
-    idle(&client).await;
-    view.free_soon().await;
-    for client in [client, direct] {
-        client.shutdown(PATIENCE).await.unwrap_or_else(|error| panic!("{name}: shutdown: {error:?}"));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn command_faults_of_waiter_do_not_block_others() {
-    rw(async |bed| {
-        warm(bed, &bed.client().await).await;
-        in_every_way(TARGETS, |action, target| hit(bed, action, target)).await;
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reader_in_doubt_yields_to_waiting_writer() {
     rw(async |bed| {
-        warm(bed, &bed.client().await).await;
+        warm(&bed.client().await).await;
         for action in [Action::CloseBefore, Action::SwallowReplyClose] {
             let proxy = bed.proxy();
             let client = bed.connect(stubborn(&proxy.url()).hold_back(HOUR)).await;
@@ -281,8 +198,9 @@ async fn reader_in_doubt_yields_to_waiting_writer() {
             let first = own.rw("a").read().lock().await.unwrap();
             let writer = waiter(&own, Flavour::Write, "a");
             marked(bed, "a").await;
-            let armed = proxy.on_request(script(&["read"]).containing("a"), action);
-            let again = proxy.on_request(script(&["read"]).containing("a").nth(3), Action::Delay(ms(0)));
+            let reads = || runs(&["common/holds", "rwlock/covers", "rwlock/read"]).containing("a");
+            let armed = proxy.on_request(reads(), action);
+            let again = proxy.on_request(reads().nth(3), Action::Delay(ms(0)));
             let waiting = waiter(&client, Flavour::Read, "a");
             ends("the reader asks", armed.fired()).await;
             ends("the reader asks again: it has not passed the writer", again.fired()).await;

@@ -1,5 +1,5 @@
-//! Connections, subscribers and servers are killed or frozen while readers and writers use them. `dead.rs` and
-//! `policy.rs` test killed processes. `tests/sim` tests lost messages, and clients that are cut off.
+//! Connections, subscribers and servers are killed while readers and writers use them. `dead.rs` tests killed processes,
+//! and `tests/sim` lost messages, frozen servers, and clients that are cut off.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use distlock::{Client, Error, Flavour, Guard, Lost, Prefer};
 use distlock_support::{Admin, Numbers, RedisServer, TtlSampler};
 use tokio::task::JoinSet;
 
-use crate::rig::{BOTH, HOUR, Inside, granted, marked, marks, served, unlock_all, waiter, writes};
-use bed::fault::{WATCHDOG, brisk};
+use crate::rig::{BOTH, HOUR, Inside, granted, marked, served, unlock_all, waiter};
+use bed::fault::brisk;
 use bed::pest::Deed;
-use bed::{Bed, PATIENCE, becomes, ends, eventually, idle, ms, rw, secs};
+use bed::{Bed, PATIENCE, becomes, ends, ms, rw, secs};
 
 /// Clients that sleep long without wake-ups. Their connections are closed, so no command has to time out soon.
 async fn sleepers(bed: &Bed, prefer: Prefer) -> Vec<Client> {
@@ -150,46 +150,6 @@ async fn both_halves_are_lost_in_server_restart_without_data() {
         }
         for waiting in waiting {
             served("a waiter after the restart", waiting).await;
-        }
-    })
-    .await;
-}
-
-/// A freeze of the server that is shorter than the lease loses nothing. If the freeze is longer, every holder is
-/// notified before another owner acquires.
-#[tokio::test]
-async fn hold_lost_at_frozen_server_is_reported() {
-    rw(async |bed| {
-        let builder = || brisk(&bed.server.url()).watchdog(HOUR).retry_attempts(1_000);
-        let waiting = bed.connect(builder().prefer(Prefer::Writers)).await;
-        for (name, watchdog, freeze, survives) in [("short", HOUR, secs(1), true), ("long", WATCHDOG, secs(9), false)] {
-            let reader = bed.connect(builder().watchdog(watchdog)).await;
-            let guards = [reader.rw(name).read().lock().await.unwrap(), reader.rw(name).read().lock().await.unwrap()];
-            let next = waiter(&waiting, Flavour::Write, name);
-            // On a slow machine the readers may lose the lock before that.
-            let marked = async || next.is_finished() || bed.admin.exists(&marks(name)).await;
-            eventually("the writer has left its mark, or has the lock", marked).await;
-            bed.server.stop();
-            tokio::time::sleep(freeze).await;
-            bed.server.cont();
-            if survives {
-                becomes("renewed", 2, async || reader.renew_now().await.renewed).await;
-                assert!(guards.iter().all(Guard::is_held) && !next.is_finished());
-                unlock_all(guards).await;
-                served("the writer", next).await;
-            } else {
-                let guard = granted("the writer", next).await;
-                assert!(!guards.iter().any(Guard::is_held), "a writer beside a reader");
-                for guard in &guards {
-                    ends("the loss is signalled", guard.lost()).await;
-                }
-                drop(guards);
-                idle(&reader).await;
-                // The late releases of the reader's client change nothing.
-                let fields = bed.admin.hgetall(name).await;
-                assert!(guard.is_held() && fields.contains_key(&writes(guard.owner())), "{fields:?}");
-                guard.unlock().await.unwrap();
-            }
         }
     })
     .await;

@@ -89,7 +89,7 @@ async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
     let mut dice = Numbers::new(seed);
     let readers = draw(&mut dice, kind, count);
     let longest = readers.iter().map(Reader::lasts).max().unwrap_or(0).max(SHORT);
-    let java = readers.iter().any(|reader| !reader.is_ours());
+    let java = readers.iter().any(|reader| !is_ours(&reader.owner));
     // The hash may have a lease that Java's watchdog has set, or that a release without a search has left.
     let left = match dice.below(4) {
         0 if java => SHORT / 2,
@@ -97,7 +97,7 @@ async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
         _ => longest,
     };
     crowd.put(left, &readers).await;
-    let mut ours: Vec<&Reader> = readers.iter().filter(|reader| reader.is_ours() && reader.lasts() > 0).collect();
+    let mut ours: Vec<&Reader> = readers.iter().filter(|reader| is_ours(&reader.owner) && reader.lasts() > 0).collect();
     let (mut cut, nobody) = (0, ours.is_empty());
     while !ours.is_empty() {
         // Checking a crowd takes longer than a step, so not every step of a large crowd is checked.

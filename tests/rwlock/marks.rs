@@ -2,12 +2,10 @@
 //! once, and readers proceed. `tests/sim/states/readers.rs` and `tests/sim/rwlock.rs` test that each writer has its own
 //! mark with its own lifetime.
 
-use std::time::Duration;
-
 use distlock::{Client, Error, Flavour, Prefer};
 
 use crate::rig::{HOUR, channel, cover, keys_gone, lease, marks, passes, served, unlock_all, waiter, waits};
-use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, text, with_longer_waits};
+use bed::{Bed, becomes, ends, ms, passer, rw, text};
 
 /// A client whose writers are preferred, and whose readers yield to them without a limit.
 async fn preferring(bed: &Bed) -> Client {
@@ -18,75 +16,44 @@ async fn writers_wait(bed: &Bed, count: u64) {
     becomes("marks", count, async || bed.admin.cmd::<u64>(&["ZCARD", &marks("a")]).await).await;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    Timeout,
-    TimeoutOfAnOwner,
-    Drop,
-    Abort,
-    Close,
-}
-
 /// Readers that were held back acquire at once, long before their next poll in an hour.
-async fn a_writer_that_waits_no_more_takes_its_mark_back(way: Way) {
-    rw(async |bed| with_longer_waits(secs(2), async |wait| writer_leaves(bed, way, wait).await).await).await;
-}
-
-/// Returns `None` if the writer's wait ended before both clients' readers waited behind its mark.
-async fn writer_leaves(bed: &Bed, way: Way, wait: Duration) -> Option<()> {
-    let (writing, reading) = (preferring(bed).await, preferring(bed).await);
-    becomes("listeners", 0, async || bed.admin.numsub(&channel("a")).await).await;
-    let first = reading.rw("a").read().lock().await.unwrap();
-    let (lock, owner) = (writing.rw("a").write(), writing.owner());
-    let writer = tokio::spawn(async move {
-        let outcome = match way {
-            Way::Timeout => lock.lock_for(wait).await,
-            Way::TimeoutOfAnOwner => owner.scope(lock.lock_for(wait)).await,
-            Way::Drop => tokio::time::timeout(wait, lock.lock()).await.map_or(Ok(None), |taken| taken.map(Some)),
-            Way::Abort | Way::Close => lock.lock().await.map(Some),
-        };
-        let closed = way == Way::Close && matches!(outcome, Err(Error::Closed));
-        assert!(closed || in_vain(&outcome), "{way:?}: {outcome:?}");
-    });
-    let marked = async || writer.is_finished() || bed.admin.exists(&marks("a")).await;
-    eventually("the writer has left its mark, or waits no more", marked).await;
-    let mut readers = vec![waiter(&reading, Flavour::Read, "a")];
-    if way != Way::Close {
-        readers.push(waiter(&writing, Flavour::Read, "a"));
-    }
-    // A client subscribes after its first attempt has failed.
-    let held_back = async || {
-        let waiting = writing.stats().waiting + reading.stats().waiting;
-        writer.is_finished() || (waiting == 1 + readers.len() && bed.admin.numsub(&channel("a")).await == 2)
-    };
-    eventually("the readers are held back, or the writer waits no more", held_back).await;
-    let in_time = !writer.is_finished();
-    match way {
-        Way::Abort => {
-            assert!(in_time && readers.iter().all(|reader| !reader.is_finished()));
+async fn a_writer_that_waits_no_more_takes_its_mark_back(closes: bool) {
+    rw(async |bed| {
+        let (writing, reading) = (preferring(bed).await, preferring(bed).await);
+        let first = reading.rw("a").read().lock().await.unwrap();
+        let lock = writing.rw("a").write();
+        let writer = tokio::spawn(async move { lock.lock().await.map(drop) });
+        waits(bed, &writing, "a", 1).await;
+        writers_wait(bed, 1).await;
+        let mut readers = vec![waiter(&reading, Flavour::Read, "a")];
+        if !closes {
+            readers.push(waiter(&writing, Flavour::Read, "a"));
+        }
+        // A client subscribes after its first attempt has failed.
+        let held_back =
+            async || (writing.stats().waiting + reading.stats().waiting, bed.admin.numsub(&channel("a")).await);
+        becomes("waiters, and listeners", (1 + readers.len(), 2), held_back).await;
+        assert!(!writer.is_finished() && readers.iter().all(|reader| !reader.is_finished()));
+        if closes {
+            writing.shutdown(bed::PATIENCE).await.unwrap();
+            let closed = ends("the writer of a client that is closed", writer).await.unwrap();
+            assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
+        } else {
             writer.abort();
         }
-        Way::Close => {
-            writing.shutdown(bed::PATIENCE).await.unwrap();
-            ends("the writer of a client that is closed", writer).await.unwrap();
+        writers_wait(bed, 0).await;
+        for reader in readers {
+            served("a reader", reader).await;
         }
-        _ => ends("the writer", writer).await.unwrap(),
-    }
-    writers_wait(bed, 0).await;
-    for reader in readers {
-        served("a reader", reader).await;
-    }
-    first.unlock().await.unwrap();
-    keys_gone(bed).await;
-    in_time.then_some(())
+        first.unlock().await.unwrap();
+        keys_gone(bed).await;
+    })
+    .await;
 }
 
 bed::cases!(on two threads, a_writer_that_waits_no_more_takes_its_mark_back:
-    after_a_timeout = Way::Timeout,
-    after_a_timeout_of_a_given_owner = Way::TimeoutOfAnOwner,
-    when_it_is_dropped = Way::Drop,
-    when_its_task_is_aborted = Way::Abort,
-    when_its_client_closes = Way::Close,
+    when_its_task_is_aborted = false,
+    when_its_client_closes = true,
 );
 
 /// The key gets another type while the writer waits.
@@ -108,28 +75,6 @@ async fn failed_writer_removes_its_mark() {
         let lost = first.unlock().await;
         assert!(matches!(lost, Err(Error::Lost { .. } | Error::NotHeld { .. })), "{lost:?}");
         let _: u64 = bed.admin.cmd(&["DEL", &cover("a", &text(&owner), 1)]).await;
-    })
-    .await;
-}
-
-/// Of all writers of a process, only the contender (the waiter that has the turn) sends commands and has a mark. All
-/// writers acquire, and so does a reader that arrived later.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_of_one_process_share_a_mark_and_are_all_served() {
-    rw(async |bed| {
-        let (writing, reading) = (preferring(bed).await, preferring(bed).await);
-        let first = reading.rw("a").read().lock().await.unwrap();
-        let writers: Vec<_> = (0..8).map(|_| passer(writing.rw("a").write())).collect();
-        waits(bed, &writing, "a", 8).await;
-        writers_wait(bed, 1).await;
-        // The reader may acquire in between, because a hand-over inside the process uses no command and no mark.
-        let reader = passer(reading.rw("a").read());
-        waits(bed, &reading, "a", 1).await;
-        first.unlock().await.unwrap();
-        for task in writers.into_iter().chain([reader]) {
-            ends("a writer, or the reader", task).await.unwrap();
-        }
-        keys_gone(bed).await;
     })
     .await;
 }

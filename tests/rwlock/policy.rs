@@ -8,9 +8,8 @@ use std::time::Duration;
 use distlock::{Acquire, Client, Flavour, Prefer};
 use distlock_support::Numbers;
 
-use crate::peer::Peer;
 use crate::rig::{HOUR, Inside, granted, marked, marks, passes, served, unlock_all, waiter, waits};
-use bed::{Bed, ends, enter, eventually, in_vain, ms, passer, rw, secs};
+use bed::{Bed, PATIENCE, ends, enter, eventually, in_vain, ms, passer, rw, secs};
 
 /// A client whose readers are held back for this long.
 async fn patient(bed: &Bed, hold_back: Duration) -> Client {
@@ -91,37 +90,19 @@ async fn owner_of_write_hold_is_not_held_back() {
     .await;
 }
 
-/// A task reads twice, as two owners, and a writer begins to wait in between. The task is delayed, but not forever.
+/// A live writer renews its mark (its entry among the waiting writers). The mark of a writer that is cut off expires two
+/// poll caps after it was set. Until then, it holds each reader back for up to `hold_back`.
 #[tokio::test]
-async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
-    rw(async |bed| {
-        let (client, other) = (preferring(bed).await, preferring(bed).await);
-        let lock = client.rw("a").read();
-        for given in [false, true] {
-            let outer = lock.lock().await.unwrap();
-            let writer = waiter(&other, Flavour::Write, "a");
-            marked(bed, "a").await;
-            let inner = if given { enter(&lock, &client.owner()).await } else { lock.lock().await.unwrap() };
-            assert!(!writer.is_finished());
-            unlock_all([inner, outer]).await;
-            served("the writer", writer).await;
-        }
-    })
-    .await;
-}
-
-/// A live writer renews its mark (its entry among the waiting writers). The mark of a killed writer expires two poll
-/// caps after it was set. Until then, it holds each reader back for up to `hold_back`.
-#[tokio::test]
-async fn mark_of_killed_writer_expires_and_admits_readers() {
+async fn mark_of_writer_that_is_cut_off_expires_and_admits_readers() {
     rw(async |bed| {
         let (client, endless) = (patient(bed, ms(400)).await, patient(bed, HOUR).await);
         let first = client.rw("a").read().lock().await.unwrap();
-        let mut peer = Peer::start(bed, &[("WRITERS", "1"), ("POLL_CAP", "1000")]).await;
-        peer.take("write", "a", 1, 1);
+        let proxy = bed.proxy();
+        let preferring = bed::builder(&proxy.url()).prefer(Prefer::Writers).poll_cap(secs(1));
+        let own = bed.connect(preferring.watchdog(HOUR).command_timeout(PATIENCE)).await;
+        let writer = waiter(&own, Flavour::Write, "a");
         marked(bed, "a").await;
-        peer.waits(1).await;
-        // The latest end of a mark, in ms of the server's clock. It is an earlier time if the peer was suspended and
+        // The latest end of a mark, in ms of the server's clock. It is an earlier time if the writer was suspended and
         // has no mark now.
         let end = async || -> f64 {
             let latest: Vec<(String, f64)> = bed.admin.cmd(&["ZREVRANGE", &marks("a"), "0", "0", "WITHSCORES"]).await;
@@ -129,13 +110,15 @@ async fn mark_of_killed_writer_expires_and_admits_readers() {
         };
         let first_end = end().await;
         eventually("the writer renews its mark", async || end().await > first_end).await;
-        peer.child.kill9();
+        proxy.blackhole(true);
         let held_back = waiter(&endless, Flavour::Read, "a");
-        let second = ends("a reader behind the mark of the dead", client.rw("a").read().lock()).await.unwrap();
+        let second = ends("a reader behind the mark", client.rw("a").read().lock()).await.unwrap();
         let third = granted("a reader that waits until the mark runs out", held_back).await;
         eventually("the mark runs out", async || !bed.admin.exists(&marks("a")).await).await;
         passes("nobody waits", &endless.rw("a").read()).await;
         unlock_all([first, second, third]).await;
+        proxy.blackhole(false);
+        served("the writer, which is connected again", writer).await;
     })
     .await;
 }
@@ -154,6 +137,8 @@ async fn waiters_send_no_commands_until_woken() {
         for client in &clients {
             waits(bed, client, "a", 10).await;
         }
+        // Of all writers of a process, only the contender (the waiter that has the turn) has a mark.
+        assert_eq!(bed.admin.cmd::<u64>(&["ZCARD", &marks("a")]).await, 2);
         bed.admin.reset_stats().await;
         let scripts = async || bed.admin.calls("evalsha").await;
         let nothing_sent = async || {

@@ -1,11 +1,11 @@
 //! The state in Redis and the replies of both halves, step by step. `tests/rw_model` compares random steps with leases
-//! of all lengths to a model and to Redisson. `tests/sim/states` tests leases to the millisecond.
+//! of all lengths, and renewals, to a model and to Redisson. `tests/sim/states` tests leases to the millisecond.
 
 use std::time::Duration;
 
 use distlock::{Acquire, DistLock, Error, Flavour, Guard, NotHeld, Owner, Released, RwLock};
 
-use crate::rig::{BOTH, HOUR, Scene, lease, near, passes, writes};
+use crate::rig::{BOTH, HOUR, Scene, cover, keys_gone, lease, near, passes, writes};
 use bed::{Bed, enter, rw, text};
 
 /// The fields of an owner with these numbers of write holds and read holds.
@@ -35,16 +35,12 @@ async fn answers(step: &str, locks: &[RwLock], owner: &Owner, [written, read]: [
 /// #758, #891, #4217, `testWriteReadReentrancy`: one owner has two write holds and two read holds, and releases them in
 /// every order. All holds that are not released remain, with their leases. Other owners can read when no owner writes,
 /// and write when the lock is free.
-async fn owner_releases_holds_of_both_halves_in_any_order(bed: &Bed, known: bool) {
+async fn owner_releases_holds_of_both_halves_in_any_order(bed: &Bed) {
     let (client, other) = (bed.still_client().await, bed.still_client().await);
     for order in ["wwrr", "wrwr", "wrrw", "rwwr", "rwrw", "rrww"] {
         let locks = [client.rw(order), other.rw(order)];
         let [lock, there] = &locks;
         let me = client.owner();
-        if known {
-            // Marks the owner as shared, so only the server knows the owner's holds.
-            drop(me.to_string());
-        }
         let mut scene = Scene::new(bed, order).await;
         let mut guards = [Vec::new(), Vec::new()];
         for half in "wrrw".chars() {
@@ -93,54 +89,7 @@ async fn owner_releases_holds_of_both_halves_in_any_order(bed: &Bed, known: bool
 
 #[tokio::test]
 async fn fresh_owner_releases_holds_of_both_halves_in_any_order() {
-    rw(async |bed| owner_releases_holds_of_both_halves_in_any_order(bed, false).await).await;
-}
-
-#[tokio::test]
-async fn known_owner_releases_holds_of_both_halves_in_any_order() {
-    rw(async |bed| owner_releases_holds_of_both_halves_in_any_order(bed, true).await).await;
-}
-
-/// A client renews only holds that have guards, not holds whose guards were given up. Another client releases the
-/// latter.
-#[tokio::test]
-async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
-    rw(async |bed| {
-        let (client, other) = (bed.still_client().await, bed.still_client().await);
-        for first in BOTH {
-            let (lock, me) = (client.rw("a"), client.owner());
-            let scene = Scene::new(bed, "a").await;
-            let mut held = [0, 1].map(|_| Vec::new());
-            for half in [Flavour::Write, Flavour::Write, Flavour::Read, Flavour::Read] {
-                held[usize::from(half != first)].push(enter(&*client.lock(half, "a"), &me).await);
-            }
-            let [given, kept] = held;
-            for guard in given {
-                assert_eq!(guard.into_owner(), me);
-            }
-            assert_eq!(client.renew_now().await.renewed, 1, "what is kept, {first} given");
-            assert!(kept.iter().all(Guard::is_held));
-            for guard in kept {
-                drop(guard.into_owner());
-            }
-            assert_eq!(client.renew_now().await.renewed, 0, "all is given");
-            let (there, owner) = (other.rw("a"), me.to_string().parse().unwrap());
-            scene.is("all is given", "write", &holds(&me, [2, 2])).await;
-            assert_eq!(there.read().release(&owner).await.unwrap(), Released::StillHeld(1));
-            scene.is("a read hold", "write", &holds(&me, [2, 1])).await;
-            scene.covered("a read hold", &me, 1).await;
-            assert_eq!(there.write().release(&owner).await.unwrap(), Released::StillHeld(1));
-            scene.is("a write hold", "write", &holds(&me, [1, 1])).await;
-            assert_eq!(there.write().release(&owner).await.unwrap(), Released::Free);
-            scene.is("all write holds", "read", &holds(&me, [0, 1])).await;
-            assert_eq!(there.read().release(&owner).await.unwrap(), Released::Free);
-            scene.gone("all").await;
-            for again in [there.read().release(&owner).await, lock.write().release(&owner).await] {
-                assert!(matches!(again, Err(Error::NotHeld { .. })), "a release of nothing: {again:?}");
-            }
-        }
-    })
-    .await;
+    rw(owner_releases_holds_of_both_halves_in_any_order).await;
 }
 
 /// The read half lasts as long as the longest cover, and no longer than the hash.
@@ -200,6 +149,37 @@ async fn release_by_non_holder_names_holder_and_changes_no_state() {
                 guard.unlock().await.unwrap();
             }
         }
+    })
+    .await;
+}
+
+/// Any key or field may be missing. A renewal creates nothing.
+#[tokio::test]
+async fn renewal_reports_loss_of_either_half() {
+    rw(async |bed| {
+        let client = bed.still_client().await;
+        let (lock, me) = (client.rw("a"), client.owner());
+        let watched = enter(&lock.read(), &me).await;
+        let leased = lease(&lock.read(), &client.owner(), 10 * HOUR).await;
+        bed.admin.cmd::<()>(&["FLUSHALL"]).await;
+        assert_eq!(client.renew_now().await.lost, 2);
+        assert!(!watched.is_held() && !leased.is_held());
+        assert_eq!(bed.admin.keys().await, [""; 0]);
+        // Only the covers are gone, so other clients consider this reader dead.
+        let watched = enter(&lock.read(), &me).await;
+        let _: u64 = bed.admin.cmd(&["DEL", &cover("a", &text(&me), 1)]).await;
+        assert_eq!(client.renew_now().await.lost, 1);
+        assert!(!watched.is_held());
+        drop(watched);
+        let (writing, reading) = (enter(&lock.write(), &me).await, enter(&lock.read(), &me).await);
+        let _: u64 = bed.admin.cmd(&["HDEL", "a", &writes(&me)]).await;
+        assert_eq!(client.renew_now().await.lost, 1);
+        assert!(!writing.is_held() && reading.is_held());
+        drop(writing);
+        let _: u64 = bed.admin.cmd(&["DEL", "a", &cover("a", &text(&me), 1)]).await;
+        assert_eq!(client.renew_now().await.lost, 1);
+        drop(reading);
+        keys_gone(bed).await;
     })
     .await;
 }

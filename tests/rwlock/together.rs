@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use distlock::{Client, Error, Flavour, Guard, Lost, Released};
 
-use crate::rig::{BOTH, granted, keys_gone, lease, served, sweep_covers, unlock_all, waiter, waits};
-use bed::{Bed, ends, enter, ms, rw, secs, with_longer_waits};
+use crate::rig::{granted, keys_gone, lease, served, sweep_covers, unlock_all, waiter, waits};
+use bed::{Bed, ends, enter, rw, secs, with_longer_waits};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
@@ -131,32 +131,6 @@ async fn last_reader_admits_writer_however_its_hold_ends() {
             served(&format!("the writer, {how:?}"), writer).await;
             if how == End::Force {
                 sweep_covers(bed, 1).await;
-            }
-        }
-    })
-    .await;
-}
-
-/// Readers and writers of one process wait. Each release wakes the waiters that may acquire, and no waiter has to poll.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_for_both_halves_in_one_process_are_all_served() {
-    rw(async |bed| {
-        let [client, other, _] = clients(bed).await;
-        for holder in [&client, &other] {
-            let writing = holder.rw("a").write().lock().await.unwrap();
-            let mut tasks = Vec::new();
-            for n in 0..12 {
-                let lock = client.lock(BOTH[usize::from(n % 3 == 0)], "a");
-                tasks.push(tokio::spawn(async move {
-                    let guard = lock.lock().await.unwrap();
-                    tokio::time::sleep(ms(5)).await;
-                    guard.unlock().await.unwrap();
-                }));
-            }
-            waits(bed, &client, "a", 12).await;
-            writing.unlock().await.unwrap();
-            for task in tasks {
-                ends("a reader or writer", task).await.unwrap();
             }
         }
     })

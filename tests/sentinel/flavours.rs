@@ -1,7 +1,7 @@
 //! Locks at a primary that does not change.
 
 use bed::PATIENCE;
-use distlock::{Acquire, DistLock as _, Flavour, MultiLock, RedLock};
+use distlock::{DistLock as _, Flavour, MultiLock, RedLock};
 use distlock_support::{RedisServer, Replicas, ReplicasOptions};
 use futures::future::join_all;
 
@@ -32,21 +32,11 @@ async fn every_flavour(url: &str) {
 }
 
 #[tokio::test]
-async fn every_flavour_works_over_sentinels() {
-    let bed = still_sentinels().await;
-    every_flavour(&bed.url()).await;
-}
-
-#[tokio::test]
-async fn every_flavour_works_over_replicated_servers() {
-    let servers = Replicas::start(ReplicasOptions::default()).await;
-    every_flavour(&servers.url()).await;
-}
-
-#[tokio::test]
-async fn group_locks_work_over_clients_of_several_topologies() {
+async fn every_flavour_and_group_locks_work_over_sentinels_and_replicated_servers() {
     let (bed, servers, alone) =
-        (still_sentinels().await, Replicas::start(ReplicasOptions::default().replicas(1)).await, RedisServer::start());
+        (still_sentinels().await, Replicas::start(ReplicasOptions::default()).await, RedisServer::start());
+    every_flavour(&bed.url()).await;
+    every_flavour(&servers.url()).await;
     let urls = [bed.url(), servers.url(), alone.url()];
     let clients = join_all(urls.iter().map(|url| client(url))).await;
     let red = RedLock::new(clients.clone(), "red").node_timeout(PATIENCE);
@@ -73,25 +63,17 @@ async fn client_has_few_connections_and_leaves_none() {
     let primary = bed.primary().await;
     let one = client(&bed.url()).await;
     let name = format!("distlock-{}", one.id());
-    bed::eventually("all connections are open", async || {
+    let open = async || {
         let mut of_sentinels = 0;
         for sentinel in bed.sentinels() {
             of_sentinels += connections(&sentinel).await;
         }
-        (connections(bed.server(primary)).await, all_connections(bed.servers()).await, of_sentinels) == (2, 2, 6)
-    })
-    .await;
+        (connections(bed.server(primary)).await, all_connections(bed.servers()).await, of_sentinels)
+    };
+    bed::becomes("connections to the primary, all servers, and sentinels", (2, 2, 6), open).await;
     let there = bed.server(primary).admin().others().await;
     assert_eq!(there.iter().filter(|client| client.name == name).count(), 2, "{there:?}");
-    let held = lock(&one, Flavour::Fair, "x").acquire(Acquire::new()).await.unwrap().unwrap();
-    drop(held);
+    drop(lock(&one, Flavour::Fair, "x").lock().await.unwrap());
     end(one).await;
-    bed::eventually("all connections are closed", async || {
-        let mut of_sentinels = 0;
-        for sentinel in bed.sentinels() {
-            of_sentinels += connections(&sentinel).await;
-        }
-        (all_connections(bed.servers()).await, of_sentinels) == (0, 0)
-    })
-    .await;
+    bed::becomes("connections to the primary, all servers, and sentinels", (0, 0, 0), open).await;
 }

@@ -31,6 +31,10 @@ fn lock(client: &Client, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
     client.lock(flavour, name)
 }
 
+async fn turn(client: &Client, name: &str) {
+    lock(client, Flavour::Reentrant, name).lock().await.unwrap().unlock().await.unwrap();
+}
+
 fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}")) })
 }

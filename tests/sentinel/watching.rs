@@ -1,39 +1,21 @@
 //! Sentinels that are added and removed.
 
-use distlock::{Error, Flavour, ServerRole, TopologyInfo, TopologyKind};
-use distlock_support::{Sentinels, SentinelsOptions};
+use distlock::{Error, ServerRole, TopologyInfo, TopologyKind};
 
-use crate::{client, connections, end, eventually, lock, secs, sentinels};
+use crate::{client, connections, end, eventually, secs, sentinels, turn};
 
-/// In the end, all configured sentinels have been replaced by others.
+/// A removed sentinel that no other sentinel lists is forgotten. A frozen sentinel that others list is kept. In the end,
+/// all configured sentinels have been replaced by others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_follows_sentinels_that_come_and_go() {
     let bed = sentinels().await;
     let one = client(&bed.url()).await;
-    let added = bed.add_sentinel().await;
-    eventually("the client listens to the sentinel", async || connections(&bed.sentinel(added)).await == 2).await;
-    bed.remove_sentinel(0).await;
-    bed.add_sentinel().await;
-    bed.remove_sentinel(0).await;
-    bed.add_sentinel().await;
-    bed.remove_sentinel(0).await;
-    for n in 0..3 {
-        eventually("the client listens to the sentinel", async || connections(&bed.sentinel(n)).await == 2).await;
-    }
-    let old = bed.primary().await;
-    bed.server(old).kill();
-    lock(&one, Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
-    end(one).await;
-}
-
-/// A removed sentinel that no other sentinel lists is forgotten. A frozen sentinel that others list is kept.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn removed_sentinel_is_forgotten() {
-    let bed = sentinels().await;
-    let one = client(&bed.url()).await;
     let known = || one.topology().servers.iter().filter(|server| server.role == ServerRole::Sentinel).count();
+    let listens = async |n: usize| {
+        bed::becomes("connections to a sentinel", 2, async || connections(&bed.sentinel(n)).await).await
+    };
     let added = bed.add_sentinel().await;
-    eventually("the client listens to the sentinel", async || connections(&bed.sentinel(added)).await == 2).await;
+    listens(added).await;
     bed.sentinel(added).stop();
     // Long enough for several queries of the other sentinels.
     tokio::time::sleep(secs(12)).await;
@@ -41,24 +23,20 @@ async fn removed_sentinel_is_forgotten() {
     bed.sentinel(added).cont();
     bed.remove_sentinel(added).await;
     eventually("the sentinel is forgotten", async || known() == 3).await;
-    end(one).await;
-}
-
-/// The primary is replaced while one sentinel is frozen. Then the client connects.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_connects_to_the_current_primary() {
-    let bed = Sentinels::start(SentinelsOptions::default()).await;
-    let old = bed.primary().await;
-    bed.sentinel(2).stop();
-    bed.server(old).kill();
-    let promotion = bed.promotion(old).await;
-    bed.sentinel(2).cont();
-    for _ in 0..10 {
-        let connecting = bed::builder(&bed.url()).connect().await;
-        let one = connecting.unwrap_or_else(|error| panic!("{error}; {}", bed.told_since(promotion.cause)));
-        lock(&one, Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
-        end(one).await;
+    let added = bed.add_sentinel().await;
+    listens(added).await;
+    bed.remove_sentinel(0).await;
+    for _ in 0..2 {
+        bed.add_sentinel().await;
+        bed.remove_sentinel(0).await;
     }
+    for n in 0..3 {
+        listens(n).await;
+    }
+    let old = bed.primary().await;
+    bed.server(old).kill();
+    turn(&one, "x").await;
+    end(one).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,10 +17,8 @@ impl Actor {
         for _ in 0..self.stage.weather.rounds {
             sleep(self.dice.between(0, 40)).await;
             let name = self.dice.below(self.stage.names.len() as u64) as usize;
-            let owner = (self.dice.once_in(3) && !self.stage.weather.plain).then(|| {
-                let n = self.dice.below(self.owners.len() as u64) as usize;
-                self.owners[n].clone()
-            });
+            let named = self.dice.once_in(3) && !self.stage.weather.plain;
+            let owner = named.then(|| self.owners[self.dice.below(self.owners.len() as u64) as usize].clone());
             if self.dice.once_in(8) {
                 self.look(name).await;
             }
@@ -53,11 +51,10 @@ impl Actor {
             }
             let half = self.half();
             let lock = self.stage.lock(self.party, half, name);
-            if let Ok(Some(guard)) = lock.acquire(how).await {
-                let hold = self.stage.enter(name, half, guard, true, owner.is_none());
-                if self.dice.once_in(3) {
-                    self.give_back(name, true, hold).await;
-                }
+            let Ok(Some(guard)) = lock.acquire(how).await else { continue };
+            let hold = self.stage.enter(name, half, guard, true, owner.is_none());
+            if self.dice.once_in(3) {
+                self.give_back(name, true, hold).await;
             }
         }
     }
@@ -156,7 +153,7 @@ impl Actor {
         match self.dice.below(8) {
             0 if !self.stage.weather.plain => {
                 // The guard is off the stage (`stage.rs`) during the extend, so no other task checks it.
-                let held = self.stage.take(holds[holds.len() - 1]);
+                let mut held = self.stage.take(holds[holds.len() - 1]);
                 self.stage.history.cut(held.hold);
                 let lease = self.dice.between(30, 700);
                 let result = if self.dice.once_in(4) {
@@ -167,16 +164,16 @@ impl Actor {
                 crate::trace::say(|| {
                     format!("{:>12?} extended {} by {lease:?}: {result:?}", self.stage.start.elapsed(), held.hold)
                 });
-                self.stage.put(held.explicit());
+                held.watched = false;
+                self.stage.put(held);
             }
             1 | 2 if owner.is_some() => holds.extend(self.acquire(name, owner).await),
             3 => self.look(name).await,
             4 => {
                 let held = self.stage.take(holds[0]);
                 let work = sleep(self.dice.between(0, 60));
-                match held.guard.run(work).await {
-                    Ok(()) => {}
-                    Err(error) => self.lost(&held.guard, &error).await,
+                if let Err(error) = held.guard.run(work).await {
+                    self.lost(&held.guard, &error).await;
                 }
                 self.stage.put(held);
             }
@@ -187,10 +184,9 @@ impl Actor {
     }
 
     async fn downgrade(&mut self, holds: &mut Vec<usize>) {
-        let writes = |hold: &usize| self.stage.is_write(*hold);
-        let Some(at) = holds.iter().position(writes) else { return };
+        let Some(at) = holds.iter().position(|hold| self.stage.is_write(*hold)) else { return };
         let held = self.stage.end(holds.remove(at));
-        let (name, watched, was_held) = (held.name, held.is_watched(), held.guard.is_held());
+        let (name, watched, was_held) = (held.name, held.watched, held.guard.is_held());
         let began = Instant::now();
         let changed = if self.dice.once_in(4) {
             let Ok(changed) = timeout(self.dice.between(0, 12), held.guard.downgrade()).await else { return };
@@ -206,10 +202,8 @@ impl Actor {
                 holds.push(hold);
             }
             Err(Error::Lost { .. } | Error::NotHeld { .. }) => {}
-            Err(error) if was_held && !self.rough() => {
-                self.stage.wrong(format!("a downgrade failed in calm weather: {error}"));
-            }
-            Err(_) => {}
+            Err(_) if !was_held || self.rough() => {}
+            Err(error) => self.stage.wrong(format!("a downgrade failed in calm weather: {error}")),
         }
     }
 
@@ -229,10 +223,10 @@ impl Actor {
     async fn look(&mut self, name: usize) {
         let half = self.half();
         let lock = self.stage.lock(self.party, half, name);
-        match lock.state().await {
-            Ok(_) => {}
-            Err(_) if self.rough() => {}
-            Err(error) => self.stage.wrong(format!("a query failed in calm weather: {error}")),
+        if let Err(error) = lock.state().await
+            && !self.rough()
+        {
+            self.stage.wrong(format!("a query failed in calm weather: {error}"));
         }
     }
 
@@ -254,11 +248,8 @@ impl Actor {
                 }
             }
             2 => drop(self.stage.end(hold)),
-            3 => {
-                let held = self.stage.end(hold);
-                // The timeout may drop the unlock before it is done.
-                let _ = timeout(self.dice.between(0, 8), held.guard.unlock()).await;
-            }
+            // The timeout may drop the unlock before it is done.
+            3 => drop(timeout(self.dice.between(0, 8), self.stage.end(hold).guard.unlock()).await),
             _ => {
                 let held = self.stage.take(hold);
                 let half = held.flavour;

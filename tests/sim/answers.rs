@@ -44,17 +44,20 @@ impl Store {
     }
 
     fn run(&self, source: &str, keys: &[&str], args: &[&str]) -> SimReply {
-        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-        let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+        let [keys, args] = [keys, args].map(|all| all.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
         self.0.eval(source, &keys, &args)
+    }
+
+    /// Runs a script that replies with a list.
+    fn list(&self, source: &str, keys: &[&str], args: &[&str]) -> Vec<SimReply> {
+        match self.run(source, keys, args) {
+            SimReply::List(replies) => replies,
+            odd => panic!("no list: {odd:?}"),
+        }
     }
 
     fn does(&self, command: &str) -> SimReply {
         does(&self.0, command)
-    }
-
-    fn now(&self) -> i64 {
-        now(&self.0)
     }
 
     /// Appends a queue entry of `owner` that was last refreshed at `kept`, a time in ms on the server's clock.
@@ -99,9 +102,7 @@ fn acquire_is_refused_when_earlier_hold_is_gone() {
         ];
         for (n, (script, keys, args, state)) in cases.into_iter().enumerate() {
             let store = Store::new();
-            for command in &state {
-                store.does(command);
-            }
+            state.iter().for_each(|command| drop(store.does(command)));
             let before = store.does("hgetall x");
             assert_eq!(store.run(script, keys, args), SimReply::Int(-3), "{n}: {state:?}");
             assert_eq!(store.does("hgetall x"), before, "{n}: {state:?}");
@@ -154,11 +155,8 @@ fn steps_of_one_command_share_no_arguments_and_no_errors() {
         ]
         .join(" ");
         let args: Vec<&str> = told.split(' ').collect();
-        let SimReply::List(replies) = store.run(MANY, &["a", "b", "c", "d", "e", "f", "g", "s", "h", "i"], &args)
-        else {
-            panic!("no list");
-        };
-        let at = store.now();
+        let replies = store.list(MANY, &["a", "b", "c", "d", "e", "f", "g", "s", "h", "i"], &args);
+        let at = now(&store.0);
         let held = SimReply::Nil;
         let expected = [SimReply::Int(-3), held.clone(), list(&[-7, at]), held.clone(), SimReply::Int(-3), held];
         assert_eq!(replies[..6], expected);
@@ -213,7 +211,7 @@ fn acquire_refreshes_only_its_own_queue_entry() {
         assert_eq!(store.does(&format!("hget w {ME}")), text("another"));
         // This owner is last in the queue, and has no deadline.
         store.does(&format!("rpush q {JAVA} {ME}"));
-        store.does(&format!("zadd t {} {JAVA}", store.now() + 60_000));
+        store.does(&format!("zadd t {} {JAVA}", now(&store.0) + 60_000));
         assert!(matches!(stay(&store), SimReply::List(_)), "busy");
         assert!(store.does(&format!("zscore t {ME}")) != SimReply::Nil);
     });
@@ -225,19 +223,18 @@ fn queue_entry_expires_by_time_of_last_refresh() {
     virtually(async || {
         // A place is dead if it was refreshed 10 s ago. It is alive if it was refreshed now, 3 s ago, or at a time in
         // the future (the server's clock was set back).
-        for (kept, lives) in [(-10_000, false), (30_000, true), (0, true), (-3_000, true)] {
-            // The result is the same a multiple of 256 s later.
-            for later in [0, 256_000, 512_000] {
-                let store = Store::new();
-                sleep(std::time::Duration::from_millis(later)).await;
-                // The deadline is a minute ahead, so only its fraction can make the place dead.
-                store.stands(OTHER, store.now() + kept);
-                store.does(&format!("zincrby t 60000 {OTHER}"));
-                let asks = [&[ME, "9000", "", "", "0", "0", "1", "n1"][..], &TOLD].concat();
-                let reply = store.run(FAIR_ACQUIRE, &FAIR, &asks);
-                let who = if lives { OTHER } else { ME };
-                assert_eq!(store.does(&format!("hexists x {who}")), SimReply::Int(1), "{kept}, {later}: {reply:?}");
-            }
+        let kept = [(-10_000, false), (30_000, true), (0, true), (-3_000, true)];
+        // The result is the same a multiple of 256 s later.
+        for ((kept, lives), later) in pairs(kept, [0, 256_000, 512_000]) {
+            let store = Store::new();
+            sleep(ms(later)).await;
+            // The deadline is a minute ahead, so only its fraction can make the place dead.
+            store.stands(OTHER, now(&store.0) + kept);
+            store.does(&format!("zincrby t 60000 {OTHER}"));
+            let asks = [&[ME, "9000", "", "", "0", "0", "1", "n1"][..], &TOLD].concat();
+            let reply = store.run(FAIR_ACQUIRE, &FAIR, &asks);
+            let who = if lives { OTHER } else { ME };
+            assert_eq!(store.does(&format!("hexists x {who}")), SimReply::Int(1), "{kept}, {later}: {reply:?}");
         }
     });
 }
@@ -246,7 +243,7 @@ fn queue_entry_expires_by_time_of_last_refresh() {
 fn refresh_replies_for_every_lock_and_every_waiter() {
     virtually(async || {
         let store = Store::new();
-        let at = store.now();
+        let at = now(&store.0);
         // Lock x has a broken queue, y is held and has a waiter, z is free and has a Java waiter whose channel is
         // unknown.
         store.does("set q 1");
@@ -259,7 +256,7 @@ fn refresh_replies_for_every_lock_and_every_waiter() {
         let head = ["4000", "4000", "nosuchcommand", "300000", "30000", "500"];
         let broken = ["c", "2", "0", "0", ME, "0", OTHER, "n1", "n2"];
         let args = [&head[..], &broken, &["c", "1", "0", "0", ME, "n3"], &["c", "0", "0"]].concat();
-        let SimReply::List(replies) = store.run(FAIR_REFRESH, &keys, &args) else { panic!("no list") };
+        let replies = store.list(FAIR_REFRESH, &keys, &args);
         assert!(matches!(&replies[1], SimReply::Text(said) if said.starts_with(b"WRONGTYPE")), "{replies:?}");
         let one = SimReply::List(vec![SimReply::Int(1)]);
         let mut rest: Vec<SimReply> = [0, 0, 1, 0, -1, 0].map(SimReply::Int).to_vec();
@@ -342,7 +339,7 @@ fn renewal_error_of_one_lock_does_not_stop_others() {
         store.does(&format!("hset x mode write {ME}:write 1"));
         let each = |owner| [owner, "", "write", "{x}", "0"];
         let args = [&["1000", "0"][..], &each(ME), &each(ME)].concat();
-        let SimReply::List(replies) = store.run(RW_RENEW, &["s", "x"], &args) else { panic!("no list") };
+        let replies = store.list(RW_RENEW, &["s", "x"], &args);
         assert!(matches!(&replies[0], SimReply::Text(said) if said.starts_with(b"WRONGTYPE")), "{replies:?}");
         assert_eq!(replies[1..], [SimReply::Int(1)]);
     });

@@ -53,33 +53,21 @@ pub enum Op {
 }
 
 impl Op {
+    fn is_query(self) -> bool {
+        matches!(self, Self::State | Self::IsLocked | Self::RemainingTtl | Self::HoldCount | Self::IsHeldBy)
+    }
+
     pub fn begins_free(self) -> bool {
         use Op::*;
-        matches!(
-            self,
-            Lock | TryLock
-                | LockFor
-                | LockLeased
-                | First
-                | FirstShared
-                | Scope
-                | State
-                | IsLocked
-                | RemainingTtl
-                | HoldCount
-                | IsHeldBy
-                | ForceUnlock
-        )
+        self.is_query()
+            || matches!(self, Lock | TryLock | LockFor | LockLeased | First | FirstShared | Scope | ForceUnlock)
     }
 
     /// True if this call gets faults in this scene. Calls that only read or send nothing get faults only in the
     /// simplest scenes.
     pub fn faults_in(self, scene: Scene) -> bool {
         use Op::*;
-        let simple = matches!(
-            self,
-            State | IsLocked | RemainingTtl | HoldCount | IsHeldBy | Scope | Run | RunLost | Lost | Expiring | RenewNow
-        );
+        let simple = self.is_query() || matches!(self, Scope | Run | RunLost | Lost | Expiring | RenewNow);
         !simple || scene == Scene::Alone || (scene == Scene::Contended && matches!(self, Scope | Run | RenewNow))
     }
 
@@ -147,24 +135,20 @@ impl Subject {
         let lock = made.lock(fleet, 0);
         let mut held = Vec::new();
         let owner = client.owner();
-        let mine = || Acquire::new().owner(&owner);
         match op {
-            Op::Unlock | Op::Extend | Op::ExtendShort | Op::Run | Op::Shutdown | Op::RenewNow => {
+            Op::Unlock | Op::Extend | Op::ExtendShort | Op::Downgrade | Op::Run | Op::Shutdown | Op::RenewNow => {
                 held.push(lock.lock().await.unwrap());
             }
-            Op::Downgrade => held.push(lock.lock().await.unwrap()),
             Op::DowngradeLeased | Op::UnlockLeased => held.push(lock.lock_leased(ms(300)).await.unwrap()),
             Op::RunLost | Op::Lost | Op::Expiring => held.push(lock.lock_leased(ms(60)).await.unwrap()),
-            Op::Again | Op::AgainShared | Op::AgainLeased => held.push(lock.acquire(mine()).await.unwrap().unwrap()),
+            Op::Again | Op::AgainShared | Op::AgainLeased | Op::Release => held.push(take(&*lock, &owner).await),
             Op::UnlockInner | Op::ReleaseInner => {
-                held.push(lock.acquire(mine()).await.unwrap().unwrap());
-                held.push(lock.acquire(mine()).await.unwrap().unwrap());
+                held.extend([take(&*lock, &owner).await, take(&*lock, &owner).await]);
             }
-            Op::Release => held.push(lock.acquire(mine()).await.unwrap().unwrap()),
             _ => {}
         }
         let other = if matches!(op, Op::Under | Op::Upgrade) {
-            rig::lock(&client, other_half(made.flavour(), op), NAME).acquire(mine()).await.unwrap()
+            Some(take(&*rig::lock(&client, other_half(made.flavour(), op), NAME), &owner).await)
         } else {
             None
         };
@@ -235,7 +219,7 @@ impl Subject {
 }
 
 /// Acquires the lock, holds it and unlocks it. Repeats after retryable errors, and stops when the client is closed.
-async fn take(lock: Box<dyn DistLock>, hold: Duration, entered: Arc<AtomicUsize>) -> Result<()> {
+async fn take_turn(lock: Box<dyn DistLock>, hold: Duration, entered: Arc<AtomicUsize>) -> Result<()> {
     loop {
         match lock.lock().await {
             Ok(guard) => {
@@ -280,7 +264,7 @@ pub async fn others(op: Op, made: Made, scene: Scene, fleet: &Fleet) -> Others {
     let writers = Arc::new(AtomicUsize::new(0));
     let take = |client, flavour| {
         let entered = if flavour == Flavour::Read { Arc::default() } else { Arc::clone(&writers) };
-        tokio::spawn(take(half(client, flavour), ms(5), entered))
+        tokio::spawn(take_turn(half(client, flavour), ms(5), entered))
     };
     if op.begins_free() {
         let holder = match scene {

@@ -33,10 +33,7 @@ async fn task(
         let lock = rig::lock(&party.client, flavour, NAME);
         let who = dice.below(OWNERS + 1);
         let owner = owners.get(who as usize);
-        let mut how = Acquire::new();
-        if let Some(owner) = owner {
-            how = how.owner(owner);
-        }
+        let mut how = owner.map_or_else(Acquire::new, |owner| Acquire::new().owner(owner));
         match dice.below(8) {
             0 => how = how.wait(ms(0)),
             1 => how = how.wait(dice.between(1, 60)),

@@ -66,7 +66,6 @@ impl Scene {
             sleep(ms(dice.below(400))).await;
             let mut how = Acquire::new().wait(ms(20_000));
             if dice.once_in(3) {
-                // An owner that left a hold behind is not used again.
                 how = how.owner(&owner);
             }
             if dice.once_in(3) {
@@ -89,15 +88,15 @@ impl Scene {
             let Some(guard) = Arc::into_inner(guard) else { return self.wrong("a guard is kept".to_owned()) };
             match dice.below(8) {
                 0 => drop(guard),
-                // The hold stays without a guard until its lease ends.
+                // The hold stays without a guard until its lease ends. Its owner is not used again.
                 1 => {
                     drop(guard.into_owner());
                     owner = client.owner();
                 }
-                _ => match guard.unlock().await {
-                    Err(error) if !passes(&error) => self.wrong(format!("{error:?}")),
-                    _ => {}
-                },
+                _ => {
+                    let failed = guard.unlock().await.err().filter(|error| !passes(error));
+                    failed.iter().for_each(|error| self.wrong(format!("{error:?}")));
+                }
             }
         }
     }
@@ -144,15 +143,10 @@ impl Scene {
 
 async fn crowd(seed: u64, rough: bool) -> (Vec<String>, usize, usize) {
     let scene = Scene::new(seed, rough);
-    let mut tasks = Vec::new();
-    for party in 0..PARTIES {
-        for n in 0..READERS {
-            let dice = Numbers::lane(seed, (party * READERS + n) as u64);
-            tasks.push(tokio::spawn(Arc::clone(&scene).reader(party, dice)));
-        }
-    }
-    let writers: Vec<_> =
-        (0..2).map(|n| tokio::spawn(Arc::clone(&scene).writer(n, Numbers::lane(seed, 1_000 + n as u64)))).collect();
+    let lane = |n: usize| Numbers::lane(seed, n as u64);
+    let reader = |n: usize| tokio::spawn(Arc::clone(&scene).reader(n / READERS, lane(n)));
+    let readers: Vec<_> = (0..PARTIES * READERS).map(reader).collect();
+    let writers = [0, 1].map(|n| tokio::spawn(Arc::clone(&scene).writer(n, lane(1_000 + n))));
     let looking = tokio::spawn({
         let scene = Arc::clone(&scene);
         async move {
@@ -168,18 +162,13 @@ async fn crowd(seed: u64, rough: bool) -> (Vec<String>, usize, usize) {
     scene.parties[2].link.partition(true);
     sleep(WATCHDOG * 3).await;
     scene.parties[2].link.partition(false);
-    all(tasks).await;
+    all(readers).await;
     // Only holds without guards remain. A writer acquires when the last of them has expired.
     let (began, writer) = (Instant::now(), scene.parties[0].client.rw(NAME).write());
     let within = LEASE + ms(SLACK as u64) + POLL_CAP + ms(1_000);
     match writer.lock_for(within * 2).await {
-        Ok(Some(guard)) => {
-            if began.elapsed() > within {
-                scene.wrong(format!("W1: a writer waited for {:?}", began.elapsed()));
-            }
-            let _ = guard.unlock().await;
-        }
-        odd => scene.wrong(format!("W1: no writer got in: {odd:?}")),
+        Ok(Some(guard)) if began.elapsed() <= within => drop(guard.unlock().await),
+        odd => scene.wrong(format!("W1: a writer waited for {:?}: {odd:?}", began.elapsed())),
     }
     scene.over.store(true, Ordering::Relaxed);
     all(writers.into_iter().chain([looking])).await;

@@ -44,9 +44,6 @@ struct Tally {
     prefer: Prefer,
     cases: u64,
     failures: Vec<String>,
-    /// The longest clean-up without a fault.
-    calm: Duration,
-    rough: Duration,
     deepest: usize,
     turn: usize,
     /// Step between the numbers of polls that are tried with a fault. Successive faults start at different offsets.
@@ -55,8 +52,7 @@ struct Tally {
 
 impl Tally {
     fn new(made: Made, prefer: Prefer) -> Self {
-        let (calm, rough) = (Duration::ZERO, Duration::ZERO);
-        Self { made, prefer, cases: 0, failures: Vec::new(), calm, rough, deepest: 0, turn: 0, stride: 1 }
+        Self { made, prefer, cases: 0, failures: Vec::new(), deepest: 0, turn: 0, stride: 1 }
     }
 
     /// Runs one case. With `CASE` set, only cases whose text contains it are traced; a failure prints that text.
@@ -66,8 +62,6 @@ impl Tally {
         self.cases += 1;
         match run(&case).await {
             Ok(seen) => {
-                let took = if matches!(case.fault, Fault::None) { &mut self.calm } else { &mut self.rough };
-                *took = seen.took.max(*took);
                 self.deepest = self.deepest.max(case.polls);
                 Some(seen)
             }
@@ -166,10 +160,7 @@ fn enumerate(made: Made, prefer: Prefer, scenes: &'static [Scene], ops: &'static
         }
         tally
     });
-    println!(
-        "C1 {made:?} {prefer:?} {scenes:?}: {} cases, up to {} await points, clean within {:?} without and {:?} with a fault",
-        tally.cases, tally.deepest, tally.calm, tally.rough
-    );
+    println!("C1 {made:?} {prefer:?} {scenes:?}: {} cases, up to {} await points", tally.cases, tally.deepest);
     let n = tally.failures.len();
     tally.failures.truncate(12);
     assert!(n == 0, "{n} failures, the first of them:\n{}", tally.failures.join("\n"));

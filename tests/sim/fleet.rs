@@ -29,7 +29,7 @@ impl Fleet {
         self.servers.iter().enumerate().filter_map(left).collect()
     }
 
-    pub async fn settled(&self, within: Duration) -> Result<Duration, String> {
+    pub async fn settled(&self, within: Duration) -> Result<(), String> {
         gone(|| self.left_over(), within).await
     }
 

@@ -7,11 +7,10 @@ fn pair(flavour: Flavour, ordered: bool) -> Pair {
     Pair::new(flavour, LinkOptions { ordered, ..way(ms(1)) }, |options| options.command_timeout = ms(500))
 }
 
-fn third(server: &SimServer, name: &str) -> (Party, Box<dyn DistLock>) {
+fn third(server: &SimServer, name: &str) -> Box<dyn DistLock> {
     let link = LinkOptions { ordered: true, ..way(ms(1)) };
     let party = Party::new(server, link, |options| options.command_timeout = ms(500));
-    let lock = lock(&party.client, Flavour::Fair, name);
-    (party, lock)
+    lock(&party.client, Flavour::Fair, name)
 }
 
 async fn quiet(client: &Client) {
@@ -29,13 +28,13 @@ fn renewal_in_flight_does_not_end_newer_hold() {
         let first = mine.lock().await.unwrap();
         let me = first.owner().clone();
         ours.link.plan_next(Mishap::DelayBy(ms(100)));
-        let renewing = ours.client.clone();
-        let renewal = tokio::spawn(async move { renewing.renew_now().await });
-        sleep(ms(1)).await;
-        let second = take(&*mine, &me).await;
-        assert_eq!(first.unlock().await.unwrap(), Released::StillHeld(1));
-        assert_eq!(renewal.await.unwrap().lost, 0);
-        assert!(second.is_held());
+        let (renewed, second) = tokio::join!(ours.client.renew_now(), async {
+            sleep(ms(1)).await;
+            let second = take(&*mine, &me).await;
+            assert_eq!(first.unlock().await.unwrap(), Released::StillHeld(1));
+            second
+        });
+        assert!(renewed.lost == 0 && second.is_held());
         assert_eq!(second.unlock().await.unwrap(), Released::Free);
     });
 }
@@ -72,7 +71,7 @@ const QUEUE: &str = "redisson_lock_queue:{x}";
 fn queue_entry_survives_acquire_of_other_lock_with_same_queue() {
     virtually(|| async {
         let Pair { server, ours, other, me, .. } = pair(Flavour::Fair, true);
-        let held = third(&server, "{x}").1.lock().await.unwrap();
+        let held = third(&server, "{x}").lock().await.unwrap();
         let (waiting, owner) = (ours.client.fair("{x}"), me.clone());
         let waits = tokio::spawn(async move { take(&waiting, &owner).await });
         sleep(ms(20)).await;
@@ -93,7 +92,7 @@ fn registration_of_displaced_waiter_is_not_granted() {
         let pair = pair(Flavour::Fair, true);
         let first = Party::new(&pair.server, way(ms(20)), |_| ());
         let me = first.client.owner();
-        let held = third(&pair.server, "x").1.lock().await.unwrap();
+        let held = third(&pair.server, "x").lock().await.unwrap();
         // The acquire teaches the client the server's clock.
         take(&first.client.fair("y"), &me).await.unlock().await.unwrap();
         let waiting = first.client.fair("x");
@@ -181,10 +180,9 @@ fn waiter_does_not_take_hold_of_other_client_for_grant() {
         sleep(ms(1000)).await;
         let queue = words(&does(&server, &format!("lrange {QUEUE} 0 -1")));
         let [owner] = queue.as_slice() else { panic!("{queue:?}") };
-        let (they, (_third, theirs)) = (owner.parse::<Owner>().unwrap(), third(&server, "x"));
+        let (they, theirs) = (owner.parse::<Owner>().unwrap(), third(&server, "x"));
         let held = loop {
-            let how = Acquire::new().owner(&they).wait(ms(0));
-            if let Some(held) = theirs.acquire(how).await.unwrap() {
+            if let Some(held) = theirs.acquire(Acquire::new().owner(&they).wait(ms(0))).await.unwrap() {
                 break held;
             }
             sleep(ms(1)).await;

@@ -49,19 +49,17 @@ fn release_by_owner_ends_hold_without_guard_first() {
 /// The owner's last hold is released at once. A second release finds no hold, even while other owners read.
 #[test]
 fn second_release_by_owner_gets_not_held_error() {
-    each(
-        REENTRANT.map(|flavour| (flavour, false)).into_iter().chain([(Flavour::Read, true)]),
-        async |(flavour, others)| {
-            let pair = pair(flavour);
-            let Pair { mine, me, .. } = &pair;
-            let other = if others { Some(mine.lock().await.unwrap()) } else { None };
-            drop(take(&**mine, me).await.into_owner());
-            assert_eq!(mine.release(me).await.unwrap(), Released::Free);
-            assert!(matches!(mine.release(me).await, Err(Error::NotHeld { .. })));
-            assert!(other.is_none_or(|other| other.is_held()));
-            pair.ends().await;
-        },
-    );
+    let cases = REENTRANT.map(|flavour| (flavour, false)).into_iter().chain([(Flavour::Read, true)]);
+    each(cases, async |(flavour, others)| {
+        let pair = pair(flavour);
+        let Pair { mine, me, .. } = &pair;
+        let other = if others { Some(mine.lock().await.unwrap()) } else { None };
+        drop(take(&**mine, me).await.into_owner());
+        assert_eq!(mine.release(me).await.unwrap(), Released::Free);
+        assert!(matches!(mine.release(me).await, Err(Error::NotHeld { .. })));
+        assert!(other.is_none_or(|other| other.is_held()));
+        pair.ends().await;
+    });
 }
 
 /// A release by owner ends one hold: one of two guards is notified, and the other guard stays held. If the same client

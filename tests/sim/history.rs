@@ -45,7 +45,7 @@ impl History {
         self.0.lock()[hold].token = Some(token);
     }
 
-    /// Moves the start of a hold back to the time when the same owner gave up its earlier hold.
+    /// Moves the start of a hold back to when the same owner gave up its earlier hold.
     pub fn since(&self, hold: usize, from: Instant) {
         self.0.lock()[hold].from = from;
     }
@@ -114,18 +114,14 @@ impl History {
         numbered.sort_by_key(|(hold, _)| hold.from);
         let mut found = Vec::new();
         for (i, (first, Token { number: earlier, .. })) in numbered.iter().enumerate() {
-            for (second, Token { number: later, asked, fresh }) in
-                numbered[i + 1..].iter().filter(|(second, _)| second.name == first.name)
-            {
+            let later = numbered[i + 1..].iter().filter(|(second, _)| second.name == first.name);
+            for (second, Token { number: later, asked, fresh }) in later {
                 let same = second.owner == first.owner && !fresh;
                 if (earlier == later && !same) || (first.from < *asked && earlier > later) {
+                    let (had, asked) = (first.from - start, *asked - start);
+                    let (name, one, other) = (first.name, &first.owner, &second.owner);
                     found.push(format!(
-                        "M3: name {}: {} has {earlier} at {:?}, and {}, who asked at {:?}, has {later}",
-                        first.name,
-                        first.owner,
-                        first.from - start,
-                        second.owner,
-                        *asked - start
+                        "M3: name {name}: {one} has {earlier} at {had:?}, and {other}, who asked at {asked:?}, has {later}"
                     ));
                 }
             }

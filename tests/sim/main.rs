@@ -8,7 +8,6 @@
 
 mod actor;
 mod answers;
-mod batch;
 mod cases;
 mod cluster;
 mod company;

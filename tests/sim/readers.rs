@@ -22,12 +22,6 @@ struct Waiter {
     told: bool,
 }
 
-pub struct Look {
-    pub wrong: Vec<String>,
-    /// True if the lock has a live holder.
-    pub is_live: bool,
-}
-
 impl Readers {
     pub fn new(names: &[String]) -> Self {
         let open = names.iter().map(|_| None).collect();
@@ -51,8 +45,9 @@ impl Readers {
         self.state.lock().open[name] = None;
     }
 
-    /// Checks which owners hold the lock together, and that no admitted reader waits for longer than `bound`.
-    pub fn look(&self, server: &SimServer, name: usize, bound: Duration) -> Look {
+    /// Checks which owners hold the lock together, and that no admitted reader waits for longer than `bound`. Returns
+    /// the broken rules, and whether the lock has a live holder.
+    pub fn look(&self, server: &SimServer, name: usize, bound: Duration) -> (Vec<String>, bool) {
         let key = &self.names[name];
         let mut wrong = Vec::new();
         let fields = words(&does(server, &format!("hgetall {key}")));
@@ -71,7 +66,8 @@ impl Readers {
             wrong.push(format!("RW1: {key} is {fields:?}"));
         }
         let prefix = format!("{{{key}}}:");
-        let mut live = mode.as_deref() == Some("write");
+        let is_written = mode.as_deref() == Some("write");
+        let mut live = is_written;
         for other in server.keys().iter().filter(|other| other.starts_with(prefix.as_bytes())) {
             let left = server.pttl(other);
             if left == -1 {
@@ -85,7 +81,7 @@ impl Readers {
         let mut state = self.state.lock();
         let now = Instant::now();
         let State { waiting, open, .. } = &mut *state;
-        if mode.as_deref() == Some("write") {
+        if is_written {
             open[name] = None;
         } else {
             let (looks, since) = open[name].get_or_insert((0, now));
@@ -99,6 +95,6 @@ impl Readers {
                 }
             }
         }
-        Look { wrong, is_live: live }
+        (wrong, live)
     }
 }

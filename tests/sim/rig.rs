@@ -117,13 +117,12 @@ pub fn full() -> bool {
     std::env::var_os("FULL").is_some()
 }
 
-/// The seeds to try: only `SEED`, or `SEEDS` seeds from `FROM` on. Without these variables, the first `usual` seeds.
+/// Only `SEED`, or `SEEDS` seeds from `FROM` on. Without these variables, the first `usual` seeds.
 pub fn seeds(usual: u64) -> Range<u64> {
     let from = number("SEED").or_else(|| number("FROM")).unwrap_or(0);
     from..from + if number("SEED").is_some() { 1 } else { number("SEEDS").unwrap_or(usual) }
 }
 
-/// A link whose latency is `one` in each direction.
 pub fn way(one: Duration) -> LinkOptions {
     LinkOptions { latency_min: one, latency_max: one, ..LinkOptions::default() }
 }
@@ -143,13 +142,16 @@ impl Party {
 
     /// Describes the client's unfinished work and remaining state. Empty if the client is idle.
     pub fn busy(&self) -> String {
-        let stats = self.client.stats();
-        let in_flight = self.link.in_flight();
-        if (stats.holds, stats.waiting, stats.names, stats.under_way, in_flight) == (0, 0, 0, 0, 0) {
-            return String::new();
-        }
-        format!("{stats:?}, {in_flight} commands in flight; ")
+        busy(&self.client, self.link.in_flight())
     }
+}
+
+pub fn busy(client: &Client, in_flight: usize) -> String {
+    let stats = client.stats();
+    if (stats.holds, stats.waiting, stats.names, stats.under_way, in_flight) == (0, 0, 0, 0, 0) {
+        return String::new();
+    }
+    format!("{stats:?}, {in_flight} commands in flight; ")
 }
 
 /// Describes everything that is left anywhere. Empty if nothing is left.
@@ -166,18 +168,17 @@ pub fn left_over(server: &SimServer, parties: &[&Party]) -> String {
     left
 }
 
-/// Waits until nothing is left. Returns how long that took.
-pub async fn settled(server: &SimServer, parties: &[&Party], within: Duration) -> Result<Duration, String> {
+pub async fn settled(server: &SimServer, parties: &[&Party], within: Duration) -> Result<(), String> {
     gone(|| left_over(server, parties), within).await
 }
 
-/// Waits until `left` returns an empty string. Returns how long that took.
-pub async fn gone(left: impl Fn() -> String, within: Duration) -> Result<Duration, String> {
+/// Waits until `left` returns an empty string.
+pub async fn gone(left: impl Fn() -> String, within: Duration) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let left = left();
         if left.is_empty() {
-            return Ok(start.elapsed());
+            return Ok(());
         }
         if start.elapsed() >= within {
             return Err(format!("left after {within:?}: {left}"));
@@ -199,9 +200,8 @@ pub fn tasks() -> usize {
 }
 
 pub async fn no_task_is_left(before: usize, within: Duration) -> Result<(), String> {
-    let left =
-        || if tasks() <= before { String::new() } else { format!("{} tasks, {before} were there before", tasks()) };
-    gone(left, within).await.map(drop)
+    let left = || (tasks() > before).then(|| format!("{} tasks, {before} were there before", tasks()));
+    gone(|| left().unwrap_or_default(), within).await
 }
 
 /// The owner's text. Unlike `as_str`, this does not tell the crate that other processes may know the owner.
@@ -228,6 +228,21 @@ pub async fn take(lock: &dyn DistLock, owner: &Owner) -> Guard {
 /// Acquires as this owner, with a lease of `lease` ms.
 pub async fn enter(lock: &dyn DistLock, owner: &Owner, lease: u64) -> Guard {
     lock.acquire(Acquire::new().owner(owner).lease(ms(lease))).await.unwrap().unwrap()
+}
+
+/// Asserts that a wait for this busy lock ends as busy, not early and not late.
+pub async fn ends_busy(lock: &dyn DistLock, wait: Duration, who: &str) {
+    let began = Instant::now();
+    let outcome = lock.lock_for(wait).await;
+    let took = began.elapsed();
+    assert!(matches!(outcome, Ok(None)), "{who}, after {wait:?}: {outcome:?}");
+    assert!(took >= wait && took <= wait + ms(20), "{who}: {took:?} of {wait:?}");
+}
+
+/// Waits for the write half. The task returns whether it acquired.
+pub fn writer(client: &Client, name: &str, wait: Duration) -> JoinHandle<bool> {
+    let lock = client.rw(name).write();
+    tokio::spawn(async move { lock.lock_for(wait).await.unwrap().is_some() })
 }
 
 /// Waits for the lock and unlocks it. The task returns the time of the acquire.
@@ -261,22 +276,23 @@ pub async fn all<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     timeout(ms(60_000), tasks).await.expect("deadlock or livelock").into_iter().map(Result::unwrap).collect()
 }
 
-/// Runs one command, whose words are separated by spaces.
+/// Runs a command.
 pub fn does(server: &SimServer, command: &str) -> SimReply {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
     server.command(&words)
 }
 
-pub fn word(reply: &SimReply) -> String {
+fn word(reply: &SimReply) -> Option<String> {
     match reply {
-        SimReply::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        SimReply::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        SimReply::Nil => None,
         odd => panic!("no text: {odd:?}"),
     }
 }
 
 pub fn words(reply: &SimReply) -> Vec<String> {
     match reply {
-        SimReply::List(items) => items.iter().map(word).collect(),
+        SimReply::List(items) => items.iter().map(|item| word(item).unwrap()).collect(),
         odd => panic!("no list: {odd:?}"),
     }
 }
@@ -293,21 +309,11 @@ pub fn field(flavour: Flavour, owner: &str) -> String {
 
 pub fn count(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> u64 {
     if flavour == Flavour::Plain {
-        return u64::from(value(server, name).is_some_and(|value| value.split('/').next() == Some(owner)));
+        let value = word(&does(server, &format!("get {name}")));
+        return u64::from(value.is_some_and(|value| value.split('/').next() == Some(owner)));
     }
-    match server.command(&[b"hget", name.as_bytes(), field(flavour, owner).as_bytes()]) {
-        SimReply::Text(text) => std::str::from_utf8(&text).unwrap().parse().unwrap(),
-        SimReply::Nil => 0,
-        odd => panic!("{odd:?}"),
-    }
-}
-
-pub fn value(server: &SimServer, name: &str) -> Option<String> {
-    match server.command(&[b"get", name.as_bytes()]) {
-        SimReply::Text(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
-        SimReply::Nil => None,
-        odd => panic!("{odd:?}"),
-    }
+    let count = word(&does(server, &format!("hget {name} {}", field(flavour, owner))));
+    count.map_or(0, |count| count.parse().unwrap())
 }
 
 /// Remaining time of an owner's hold at the server, in ms: for a reader, at most that of its covers.

@@ -26,16 +26,17 @@ mod scene;
 mod state;
 pub mod trial;
 
+use crate::rig::seeds;
 use plan::{Kind, Theme};
-use trial::run;
+use trial::run_seeds;
 
 /// Tests of one flavour: the lock's kind, the number of sequences, and one test for each theme.
 macro_rules! themes {
     ($($flavour:ident: $kind:ident, $number:literal, [$($test:ident: $theme:ident;)*];)*) => {
         $(mod $flavour {
-            use super::{Kind, Theme, run};
+            use super::*;
 
-            $(#[test] fn $test() { run(Kind::$kind, Theme::$theme, $number); })*
+            $(#[test] fn $test() { run_seeds(Kind::$kind, Theme::$theme, seeds($number)); })*
         })*
     };
 }

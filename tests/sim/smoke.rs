@@ -25,10 +25,10 @@ fn calls_dropped_at_every_await_point_violate_no_rule() {
 
 #[test]
 fn short_sequences_of_every_lock_kind_violate_no_rule() {
-    for kind in Kind::ALL {
-        for theme in [Theme::ALONE, Theme::LATE_SHARED, Theme::STORM] {
-            run_seeds(kind, theme, 0..4);
-        }
+    use Kind::*;
+    let kinds = [Reentrant, Fair, Pair, Rw, Fenced, Spin, Plain, Multi, Red, RedPlain];
+    for (kind, theme) in pairs(kinds, [Theme::ALONE, Theme::LATE_SHARED, Theme::STORM]) {
+        run_seeds(kind, theme, 0..4);
     }
 }
 

@@ -13,18 +13,7 @@ pub struct Held {
     pub name: usize,
     pub flavour: Flavour,
     /// True if the watchdog has renewed the hold all the time.
-    watched: bool,
-}
-
-impl Held {
-    pub fn explicit(mut self) -> Self {
-        self.watched = false;
-        self
-    }
-
-    pub fn is_watched(&self) -> bool {
-        self.watched
-    }
+    pub watched: bool,
 }
 
 pub struct Stage {
@@ -39,7 +28,7 @@ pub struct Stage {
     waiting: Vec<AtomicUsize>,
     readers: Readers,
     granted: Mutex<Vec<Instant>>,
-    wrong: Mutex<Vec<String>>,
+    pub wrong: Mutex<Vec<String>>,
     /// Order of the waiters of fair locks.
     order: Mutex<Vec<Order>>,
     /// True while faults may still happen.
@@ -52,24 +41,11 @@ impl Stage {
         let parties = (0..weather.clients).map(|n| weather.party(&server, n)).collect();
         let names: Vec<String> = (0..weather.names).map(|n| format!("lock:{n}")).collect();
         let order = Mutex::new(names.iter().map(|name| Order::new(name)).collect());
-        let granted = vec![Instant::now(); names.len()];
+        let granted = Mutex::new(vec![Instant::now(); names.len()]);
         let waiting = names.iter().map(|_| AtomicUsize::new(0)).collect();
-        let readers = Readers::new(&names);
-        Self {
-            server,
-            parties,
-            names,
-            weather,
-            history: History::default(),
-            start: Instant::now(),
-            held: Mutex::default(),
-            waiting,
-            readers,
-            granted: Mutex::new(granted),
-            wrong: Mutex::default(),
-            order,
-            rough: AtomicBool::new(true),
-        }
+        let (readers, start, rough) = (Readers::new(&names), Instant::now(), AtomicBool::new(true));
+        let (history, held, wrong) = Default::default();
+        Self { server, parties, names, weather, history, start, held, waiting, readers, granted, wrong, order, rough }
     }
 
     pub fn lock(&self, party: usize, flavour: Flavour, name: usize) -> Box<dyn DistLock> {
@@ -79,10 +55,6 @@ impl Stage {
     pub fn wrong(&self, what: String) {
         crate::trace::say(|| format!("{:>12?} WRONG {what}", self.start.elapsed()));
         self.wrong.lock().push(format!("at {:?}: {what}", self.start.elapsed()));
-    }
-
-    pub fn all_wrong(&self) -> Vec<String> {
-        self.wrong.lock().clone()
     }
 
     /// Counts a waiter of this name until the result is dropped.
@@ -205,10 +177,11 @@ impl Stage {
                     self.wrong(format!("L2: {name} never ends"));
                 }
                 if self.weather.is_rw() {
-                    let look = self.readers.look(&self.server, n, self.weather.wake_bound() + self.weather.hold_back);
-                    look.wrong.into_iter().for_each(|wrong| self.wrong(wrong));
+                    let bound = self.weather.wake_bound() + self.weather.hold_back;
+                    let (wrong, is_live) = self.readers.look(&self.server, n, bound);
+                    wrong.into_iter().for_each(|wrong| self.wrong(wrong));
                     // Dead readers exclude nobody.
-                    pttl = if look.is_live { pttl } else { -2 };
+                    pttl = if is_live { pttl } else { -2 };
                 }
                 // W1: the lock is free although a task waits for it.
                 if pttl != -2 || self.waiting[n].load(Ordering::Relaxed) == 0 {
@@ -259,10 +232,8 @@ impl Stage {
                     self.wrong(format!("M4: {name} has {pair:?}; {least} guards are held, {most} are there"));
                 }
             }
-            for (owner, (least, _)) in expected {
-                if least > 0 {
-                    self.wrong(format!("M4: {name} has nothing of {owner}, who has {least} guards"));
-                }
+            for (owner, (least, _)) in expected.into_iter().filter(|(_, (least, _))| *least > 0) {
+                self.wrong(format!("M4: {name} has nothing of {owner}, who has {least} guards"));
             }
         }
     }

@@ -31,7 +31,7 @@ impl Sight {
     async fn of_two(flavour: Flavour) -> (Self, Box<dyn DistLock>, Box<dyn DistLock>) {
         let sight = Self::new().await;
         let other = Self::party(&sight.server, Prefer::Readers);
-        let (mine, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+        let [mine, theirs] = [&sight.us, &other].map(|party| lock(&party.client, flavour, NAME));
         (sight, mine, theirs)
     }
 
@@ -113,6 +113,17 @@ fn release_restores_lease_of_remaining_hold_unless_shared() {
 fn extend_does_not_shorten_lease_of_other_hold() {
     each(REENTRANT, async |flavour| {
         let (sight, lock, theirs) = Sight::of_two(flavour).await;
+        // A new owner, whose only hold may get a shorter lease.
+        let alone = lock.lock_leased(ms(9000)).await.unwrap();
+        for lease in [3000, 8000, 2000] {
+            alone.extend(ms(lease)).await.unwrap();
+            assert_eq!(sight.left(), lease as i64);
+        }
+        assert!(theirs.force_unlock().await.unwrap());
+        assert!(matches!(alone.extend(ms(1000)).await, Err(Error::Lost { .. })));
+        assert_eq!(sight.left(), -2);
+        drop(alone);
+        sleep(ms(9000)).await;
         let a = sight.us.client.owner();
         let mine = enter(&*lock, &a, 9000).await;
         mine.extend(ms(3000)).await.unwrap();
@@ -146,22 +157,18 @@ fn command_copy_after_last_moment_has_no_effect() {
             assert!(!lock.force_unlock().await.unwrap());
             sleep(ms(10)).await;
         }
-        let acts: [(&str, bool); 4] = [("acquire", false), ("again", true), ("extend", true), ("force", true)];
-        for (act, held) in acts {
-            let guard = if held { Some(enter(&*lock, &a, 5000).await) } else { None };
+        for act in ["acquire", "again", "extend", "force"] {
+            let mut guards = Vec::new();
+            if act != "acquire" {
+                guards.push(enter(&*lock, &a, 5000).await);
+            }
             link.plan_next(Mishap::LateCopy(LATE));
-            let more = match act {
-                "extend" => {
-                    guard.as_ref().unwrap().extend(ms(2000)).await.unwrap();
-                    None
-                }
-                "force" => {
-                    assert!(lock.force_unlock().await.unwrap());
-                    None
-                }
-                _ => Some(enter(&*lock, &a, 5000).await),
-            };
-            for guard in more.into_iter().chain(guard) {
+            match act {
+                "extend" => guards[0].extend(ms(2000)).await.unwrap(),
+                "force" => assert!(lock.force_unlock().await.unwrap()),
+                _ => guards.push(enter(&*lock, &a, 5000).await),
+            }
+            for guard in guards.into_iter().rev() {
                 let _ = guard.unlock().await;
             }
             sleep(LATE - ms(1000)).await;
@@ -182,9 +189,10 @@ fn command_copy_after_last_moment_has_no_effect() {
     });
 }
 
-/// `not_reentrant` fails with an error if the owner holds the lock through another client, which only the server knows.
+/// Only the server knows that the owner holds the lock through another client. An acquire that is repeated because its
+/// reply was lost finds its own hold. It does not mistake its own hold, or other readers, for an earlier hold.
 #[test]
-fn not_reentrant_acquire_fails_if_owner_holds_in_other_client() {
+fn not_reentrant_acquire_fails_only_if_owner_holds_in_other_client() {
     each(REENTRANT, async |flavour| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
@@ -198,15 +206,6 @@ fn not_reentrant_acquire_fails_if_owner_holds_in_other_client() {
         assert_eq!(mine.hold_count(&a).await.unwrap(), 1);
         assert_eq!(second.unlock().await.unwrap(), Released::Free);
         assert_eq!(sight.keys(&[&a]), "");
-    });
-}
-
-/// A `not_reentrant` acquire that is repeated because its reply was lost finds its own hold. The acquire does not
-/// mistake its own hold, or other readers, for an earlier hold of the owner.
-#[test]
-fn repeated_not_reentrant_acquire_finds_its_own_hold() {
-    each(REENTRANT, async |flavour| {
-        let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
         let _ = a.as_str();
         let beside = if flavour == Flavour::Read { Some(theirs.lock().await.unwrap()) } else { None };
@@ -261,10 +260,10 @@ fn multi_lock_acquires_all_members_or_none() {
             assert!(all.try_lock().await.unwrap().is_none());
             assert_eq!(sight.server.keys(), [name.as_bytes()], "nothing was taken beside {name}");
             held.unlock().await.unwrap();
-            sight.server.command(&[b"set", name.as_bytes(), b"x"]);
+            does(&sight.server, &format!("set {name} x"));
             assert!(matches!(all.try_lock().await, Err(Error::WrongType { .. })), "{name}");
             assert_eq!(sight.server.keys(), [name.as_bytes()], "nothing was taken beside {name}");
-            sight.server.command(&[b"del", name.as_bytes()]);
+            does(&sight.server, &format!("del {name}"));
         }
     });
 }
@@ -313,9 +312,7 @@ fn release_publishes_only_when_lock_is_free_afterwards() {
         let (a, b) = (sight.us.client.owner(), sight.us.client.owner());
         let guard = enter(&*mine, &a, 5000).await;
         // Another client subscribes.
-        if let Some(beside) = theirs.lock_for(ms(10)).await.unwrap() {
-            beside.unlock().await.unwrap();
-        }
+        drop(theirs.lock_for(ms(10)).await.unwrap());
         sleep(ms(100)).await;
         sight.told();
         assert!(theirs.release(&b).await.is_err());

@@ -63,25 +63,15 @@ impl Break {
 
     /// Breaks something, and returns when the break will end.
     async fn begin(self, server: &SimServer, us: &Party) -> Instant {
-        let now = Instant::now();
-        let (server, link) = (server.clone(), us.link.clone());
-        match self {
-            Self::Partition(span) | Self::Stall(span) | Self::Freeze(span) => {
-                let happens = async move { self.happen(&server, &link).await };
-                let mut happens = Box::pin(happens);
-                let _ = futures::poll!(&mut happens);
-                tokio::spawn(happens);
-                now + span
-            }
-            Self::Jump(span) => {
-                advance(span).await;
-                now + span
-            }
-            Self::Restart(_) | Self::HangUp => {
-                self.happen(&server, &link).await;
-                now + ms(20)
-            }
+        let (began, server, link) = (Instant::now(), server.clone(), us.link.clone());
+        let mut happens = Box::pin(async move { self.happen(&server, &link).await });
+        if let Self::Partition(span) | Self::Stall(span) | Self::Freeze(span) = self {
+            let _ = futures::poll!(&mut happens);
+            tokio::spawn(happens);
+            return began + span;
         }
+        happens.await;
+        began + if let Self::Jump(span) = self { span } else { ms(20) }
     }
 }
 
@@ -126,8 +116,6 @@ pub struct Seen {
     pub complete: bool,
     /// Number of commands that the subject's client sent to each server from the call on.
     pub sent: Vec<u64>,
-    /// Time from the drop until nothing was left.
-    pub took: Duration,
 }
 
 #[derive(Default)]
@@ -174,11 +162,7 @@ async fn polled<T>(
 
 /// True if the server may keep something without an owner until its lease ends.
 fn leaves(mishap: &Mishap) -> bool {
-    match mishap {
-        Mishap::DuplicateRequest => true,
-        Mishap::Refuse(text) => text.starts_with("OOM"),
-        _ => false,
-    }
+    matches!(mishap, Mishap::DuplicateRequest) || matches!(mishap, Mishap::Refuse(text) if text.starts_with("OOM"))
 }
 
 fn bound(case: &Case) -> Duration {
@@ -241,11 +225,11 @@ pub async fn run(case: &Case) -> Result<Seen, String> {
     away(false);
     after::give_back(case, &mut subject).await?;
     after::wait_for_others(case, &fleet, others, dropped, &told).await?;
-    let took = after::check_free(case, &fleet).await.map_err(|wrong| format!("{wrong}; the call: {told}"))?;
+    after::check_free(case, &fleet).await.map_err(|wrong| format!("{wrong}; the call: {told}"))?;
     let sent = ours.iter().zip(sent).map(|(party, sent)| party.link.sent() - sent).collect();
     drop(subject);
     after::shut_down(op, &fleet).await?;
     drop(fleet);
     no_task_is_left(tasks_before, ms(500)).await?;
-    Ok(Seen { complete, sent, took })
+    Ok(Seen { complete, sent })
 }

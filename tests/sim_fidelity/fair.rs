@@ -41,25 +41,8 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let s = |text: &str| text.to_owned();
     let nonce = d.of(&NONCES);
     let last = d.last(now);
-    let call = |source: &str, args: &[String]| {
-        script(
-            source,
-            &names[..4],
-            &[
-                args,
-                &[
-                    wait.clone(),
-                    first_lease.clone(),
-                    publish.clone(),
-                    long.clone(),
-                    watchdog.clone(),
-                    grace.clone(),
-                    channels.clone(),
-                ],
-            ]
-            .concat(),
-        )
-    };
+    let options = [&wait, &first_lease, &publish, &long, &watchdog, &grace, &channels].map(String::clone);
+    let call = |source: &str, args: &[String]| script(source, &names[..4], &[args, &options[..]].concat());
     let due = (now + 1000 * (d.roll(40) as i64 - 10)).to_string();
     match d.roll(35) {
         0..10 => {

@@ -1,6 +1,6 @@
 //! Scripts of fenced locks, of multi locks, and of reentrant locks without messages.
 
-use crate::{Agree, Dice, LEASES, script};
+use crate::{Agree, Dice, LEASES, command, script};
 
 const ACQUIRE: &str = holds!("reentrant/acquire");
 const RELEASE: &str = holds!("reentrant/release");
@@ -26,7 +26,6 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let publish = d.of(&["", "", "publish", "nosuchcommand"]);
     let channel = format!("channel:{{{hash}}}");
     let s = |text: &str| text.to_owned();
-    let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
     match d.roll(40) {
         n @ 0..14 => {
             let by_time = d.of(&["0", "0", "1"]);
@@ -61,18 +60,18 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             let args = [lease, d.last(now), owner, d.relied_on(), s("a:1"), d.relied_on()];
             script(RENEW, &[hash, s("h")], &args)
         }
-        32 => plain(&["del", &d.of(&["f", "g", "h", "i"])]),
+        32 => command(&["del", &d.of(&["f", "g", "h", "i"])]),
         // A counter that was deleted, given an expiry or overwritten; up to the largest number that Lua can tell from
         // its successor.
-        33 => plain(&["pexpire", &counter, &d.of(&["60000", "90000"])]),
-        34 if d.roll(3) == 0 => plain(&["del", &counter]),
+        33 => command(&["pexpire", &counter, &d.of(&["60000", "90000"])]),
+        34 if d.roll(3) == 0 => command(&["del", &counter]),
         35 if d.roll(3) == 0 => {
-            plain(&["set", &counter, &d.of(&["41", "9007199254740990", "9223372036854775807", "x", "-2"])])
+            command(&["set", &counter, &d.of(&["41", "9007199254740990", "9223372036854775807", "x", "-2"])])
         }
-        36 if d.roll(3) == 0 => plain(&["rpush", &counter, "no number"]),
-        37 if d.roll(3) == 0 => plain(&["set", &hash, "no lock"]),
-        38 => plain(&["hset", &hash, &owner, &d.of(&["1", "2", "x"])]),
-        39 => plain(&["persist", &hash]),
-        _ => plain(&["exists", "nothing"]),
+        36 if d.roll(3) == 0 => command(&["rpush", &counter, "no number"]),
+        37 if d.roll(3) == 0 => command(&["set", &hash, "no lock"]),
+        38 => command(&["hset", &hash, &owner, &d.of(&["1", "2", "x"])]),
+        39 => command(&["persist", &hash]),
+        _ => command(&["exists", "nothing"]),
     }
 }

@@ -191,6 +191,10 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+fn command(words: &[&str]) -> (Agree, Vec<String>) {
+    (Agree::Exactly, words.iter().map(|word| (*word).to_owned()).collect())
+}
+
 #[tokio::test(start_paused = true)]
 async fn random_commands_get_same_replies_from_both_servers() {
     let seed = from_env("SEED", 1);

@@ -1,6 +1,6 @@
 //! Scripts of the plain lock, and commands of other users at the same keys.
 
-use crate::{Agree, Dice, LEASES, script};
+use crate::{Agree, Dice, LEASES, command, script};
 
 const ACQUIRE: &str = holds!("plain/values", "plain/acquire");
 const RELEASE: &str = holds!("plain/values", "plain/release");
@@ -55,7 +55,6 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
     let channel = format!("c:{{{key}}}");
     let owner = d.of(&OWNERS);
-    let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
     match d.roll(30) {
         0..6 => script(SET, &[key], &[value, s("NX"), s("PX"), lease]),
         6..11 => {
@@ -78,11 +77,11 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             args.extend([s("3"), s("1"), s("3"), publish, channel, value]);
             script(MANY, &[one.clone(), two, one], &args)
         }
-        27 => plain(&["set", &key, &value, "PX", "20000", "NX"]),
-        28 => plain(&["set", &key, &value]),
+        27 => command(&["set", &key, &value, "PX", "20000", "NX"]),
+        28 => command(&["set", &key, &value]),
         _ => match d.roll(3) {
-            0 => plain(&["hset", &key, "f", "1"]),
-            _ => plain(&["del", &key]),
+            0 => command(&["hset", &key, "f", "1"]),
+            _ => command(&["del", &key]),
         },
     }
 }

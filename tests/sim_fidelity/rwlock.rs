@@ -1,6 +1,6 @@
 //! Scripts of the read-write lock.
 
-use crate::{Agree, Dice, LEASES, script};
+use crate::{Agree, Dice, LEASES, command, script};
 
 const READ: &str = holds!("rwlock/covers", "rwlock/read");
 const READ_RELEASE: &str = holds!("rwlock/covers", "rwlock/read_release");
@@ -93,20 +93,19 @@ fn draw_renewal(d: &mut Dice, lease: String, last: String) -> (Agree, Vec<String
 
 /// A command that corrupts the keys of a lock, for the number `n` from 32.
 fn draw_corruption(d: &mut Dice, n: usize, now: i64, [hash, waiting, owner, cover]: [&str; 4]) -> (Agree, Vec<String>) {
-    let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| (*word).to_owned()).collect());
     match n {
         // A reader dies, or its lease changes.
-        32 => plain(&["del", cover]),
-        33 => plain(&["pexpire", cover, &d.of(&["7000", "60000"])]),
-        34 => plain(&["persist", &d.of(&["r", "{r}:a:1:rwlock_timeout:1"])]),
-        35 => plain(&["zadd", waiting, &(now + 1000 * (d.roll(10) as i64 - 5)).to_string(), owner]),
-        36 => plain(&["del", &d.of(&["r", "{s}t", "{r}:rwlock_waiting"])]),
+        32 => command(&["del", cover]),
+        33 => command(&["pexpire", cover, &d.of(&["7000", "60000"])]),
+        34 => command(&["persist", &d.of(&["r", "{r}:a:1:rwlock_timeout:1"])]),
+        35 => command(&["zadd", waiting, &(now + 1000 * (d.roll(10) as i64 - 5)).to_string(), owner]),
+        36 => command(&["del", &d.of(&["r", "{s}t", "{r}:rwlock_waiting"])]),
         // A forged field, or a lock of another kind.
-        37 => plain(&["hset", hash, owner, &d.of(&["1", "2", "x", "0", "-1"])]),
-        38 if d.roll(3) == 0 => plain(&["hset", hash, "mode", &d.of(&["read", "write", "odd"])]),
+        37 => command(&["hset", hash, owner, &d.of(&["1", "2", "x", "0", "-1"])]),
+        38 if d.roll(3) == 0 => command(&["hset", hash, "mode", &d.of(&["read", "write", "odd"])]),
         39 if d.roll(3) == 0 => {
-            plain(&["set", &d.of(&["r", "{r}:rwlock_waiting", "{r}:a:1:rwlock_timeout:1"]), "no lock"])
+            command(&["set", &d.of(&["r", "{r}:rwlock_waiting", "{r}:a:1:rwlock_timeout:1"]), "no lock"])
         }
-        _ => plain(&["exists", "nothing"]),
+        _ => command(&["exists", "nothing"]),
     }
 }

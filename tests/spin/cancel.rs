@@ -6,10 +6,9 @@ use crate::rig::spin;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_dropped_at_random_points_leave_no_keys() {
-    spin(async |bed| drops(bed, DROPS / 4).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_dropped_in_queue_do_not_block_others() {
-    spin(waiters_dropped_in_the_queue).await;
+    spin(async |bed| {
+        drops(bed, DROPS / 4).await;
+        waiters_dropped_in_the_queue(bed).await;
+    })
+    .await;
 }

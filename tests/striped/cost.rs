@@ -1,7 +1,7 @@
 //! The cost of a striped lock: one command for each segment that is tried. No timer fires during these tests.
 
-use bed::{Bed, becomes, eventually, idle, reentrant};
-use distlock::{Client, DistLock as _, Released};
+use bed::{Bed, becomes, eventually, idle, passer, reentrant};
+use distlock::{Client, DistLock as _};
 
 use crate::segments::{SEGMENTS, any, waits_for_each};
 
@@ -52,12 +52,7 @@ async fn hundred_waiting_tasks_share_one_subscription_per_segment() {
         let striped = client.striped("s", SEGMENTS);
         let all = other.striped("s", SEGMENTS).all().lock().await.unwrap();
         sent(bed).await;
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|_| {
-                let lock = striped.clone();
-                tokio::spawn(async move { any(&lock).await.1.unlock().await.unwrap() })
-            })
-            .collect();
+        let tasks: Vec<_> = (0..TASKS).map(|_| passer(striped.clone())).collect();
         waits_for_each(&client).await;
         let listens = async || bed.admin.channels().await.len();
         becomes("segments that are listened for", SEGMENTS, listens).await;
@@ -66,11 +61,10 @@ async fn hundred_waiting_tasks_share_one_subscription_per_segment() {
         // often.
         let asked = bed.admin.calls("evalsha").await;
         assert!(asked <= (SEGMENTS * (TASKS + 2)) as u64, "{asked} commands of {TASKS} waiting tasks");
-        let state = striped.state().await.unwrap();
-        assert_eq!(state.holders.len(), 1);
+        assert_eq!(striped.state().await.unwrap().holders.len(), 1);
         all.unlock().await.unwrap();
         for task in tasks {
-            assert_eq!(task.await.unwrap(), Released::Free);
+            task.await.unwrap();
         }
         idle(&client).await;
         sent(bed).await;

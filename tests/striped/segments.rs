@@ -1,9 +1,8 @@
 //! Acquiring any segment or all segments, and waiting for one.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use bed::{becomes, ends, idle, ms, passer, reentrant, secs, waiter, waits_in_vain};
+use bed::{becomes, ends, idle, ms, passer, reentrant, waits_in_vain};
 use distlock::{Acquire, Client, DistLock, Flavour, Guard, Released, Striped};
 use tokio::task::JoinHandle;
 
@@ -135,31 +134,6 @@ async fn acquires_of_all_and_any_segment_exclude_each_other() {
             idle(&client).await;
             idle(&other).await;
         }
-    })
-    .await;
-}
-
-/// The calls go through the trait object, with leases and waits.
-#[tokio::test]
-async fn striped_lock_works_through_trait_object() {
-    reentrant(async |bed| {
-        let client = bed.connect(bed.builder().poll_cap(ms(200))).await;
-        let striped = client.striped("s", 2);
-        let lock: Arc<dyn DistLock> = Arc::new(striped.clone());
-        assert_eq!(lock.name(), "s");
-        let one = lock.lock().await.unwrap();
-        let two = lock.lock_leased(secs(600)).await.unwrap();
-        assert!(lock.try_lock().await.unwrap().is_none());
-        let waiting = waiter(striped);
-        becomes("segments that are waited for", 2, async || client.stats().waiting).await;
-        // The lease may end before the extend is confirmed.
-        drop(two.extend(ms(100)).await);
-        let (three, _) = ends("a lease has ended", waiting).await.unwrap();
-        assert_eq!(three.name(), two.name());
-        assert!(!two.is_held());
-        drop(two);
-        one.unlock().await.unwrap();
-        three.unlock().await.unwrap();
     })
     .await;
 }

@@ -6,25 +6,23 @@ use distlock::{Acquire, Client, Deadlock, DistLock as _, Error, Flavour, Release
 use distlock_support::RedisServer;
 use futures::future::join_all;
 
+use crate::segments::SEGMENTS;
 use bed::{Bed, becomes, end, ends, in_vain, ms, reentrant, secs, with_longer_waits};
-
-const SEGMENTS: usize = 4;
 
 fn silent(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. } | Error::Connection { .. })
 }
 
+/// A fault of a server, or its end.
+type Change = fn(&RedisServer);
+
 /// An unknown state is not reported as busy, as with a single lock. Commands time out within each wait, even on a slow
 /// machine.
-async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
+async fn a_server_that_does_not_answer_is_an_error((fails, recovers): (Change, Change)) {
     let server = RedisServer::start();
     let client = bed::builder(&server.url()).command_timeout(secs(1)).connect().await.unwrap();
     let (striped, single) = (client.striped("s", SEGMENTS), client.reentrant("one"));
-    if gone {
-        server.kill9();
-    } else {
-        server.stop();
-    }
+    fails(&server);
     let me = client.owner();
     let how = || Acquire::new().wait(secs(5));
     let ways = [how(), how().owner(&me), how().owner(&me).not_reentrant()];
@@ -36,11 +34,7 @@ async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
     }
     let once = ends("one attempt", striped.try_lock()).await;
     assert!(once.as_ref().is_err_and(silent), "{once:?}");
-    if gone {
-        server.restart();
-    } else {
-        server.cont();
-    }
+    recovers(&server);
     bed::idle(&client).await;
     // The first commands may have to open connections again.
     bed::eventually("it is acquired again", async || match striped.any(Acquire::new().wait(secs(10))).await {
@@ -52,8 +46,8 @@ async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
 }
 
 bed::cases!(on two threads, a_server_that_does_not_answer_is_an_error:
-    frozen = false,
-    gone = true,
+    frozen = (RedisServer::stop, RedisServer::cont),
+    gone = (RedisServer::kill9, RedisServer::restart),
 );
 
 /// The wait runs out, because other owners hold the other segments. If the wait tried only the bad segment, it is
@@ -178,30 +172,28 @@ async fn segment_is_used_again_after_its_key_is_repaired() {
     .await;
 }
 
-async fn a_waiter_fails_when_all_segments_go_bad(given: bool) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_fails_when_all_segments_go_bad() {
     reentrant(async |bed| {
         let client = brisk(bed).await;
-        let striped = client.striped("s", 2);
-        hold(bed, "s:0").await;
-        hold(bed, "s:1").await;
-        let how = if given { Acquire::new().owner(&client.owner()) } else { Acquire::new() };
-        let waiting = tokio::spawn(async move { striped.any(how).await });
-        waits_for(&client, 2).await;
-        spoil(bed, "s:0").await;
-        spoil(bed, "s:1").await;
-        let told = ends("a waiter at bad segments", waiting).await.unwrap();
-        assert!(matches!(told, Err(Error::WrongType { .. })), "{told:?}");
-        waits_for(&client, 0).await;
+        for how in [Acquire::new(), Acquire::new().owner(&client.owner())] {
+            let striped = client.striped("s", 2);
+            hold(bed, "s:0").await;
+            hold(bed, "s:1").await;
+            let label = format!("{how:?}");
+            let waiting = tokio::spawn(async move { striped.any(how).await });
+            waits_for(&client, 2).await;
+            spoil(bed, "s:0").await;
+            spoil(bed, "s:1").await;
+            let told = ends(&label, waiting).await.unwrap();
+            assert!(matches!(told, Err(Error::WrongType { .. })), "{label}: {told:?}");
+            waits_for(&client, 0).await;
+        }
         free(bed, "s:0").await;
         free(bed, "s:1").await;
     })
     .await;
 }
-
-bed::cases!(on two threads, a_waiter_fails_when_all_segments_go_bad:
-    of_a_new_owner = false,
-    of_a_given_owner = true,
-);
 
 /// A plain lock has no re-entry, but the owner of one segment may acquire another segment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

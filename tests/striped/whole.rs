@@ -7,7 +7,7 @@ use distlock::{Acquire, DistLock, Error, Flavour, NotHeld, Released, Striped};
 use distlock_support::slot_of;
 
 use crate::segments::{SEGMENTS, any};
-use bed::{ends, ms, reentrant, secs};
+use bed::{reentrant, secs};
 
 /// A key's segment never changes, because other processes and other versions compute it too.
 #[tokio::test]
@@ -105,30 +105,6 @@ async fn state_release_and_force_unlock_apply_to_all_segments() {
         assert_eq!(bed.admin.keys().await, [""; 0]);
         assert!(!striped.force_unlock().await.unwrap());
         assert!(third.unlock().await.is_err() && two.unlock().await.is_err());
-    })
-    .await;
-}
-
-/// With `not_reentrant`, the owner of any segment gets no second segment.
-#[tokio::test]
-async fn not_reentrant_acquire_is_refused_when_owner_holds_a_segment() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        let striped = client.striped("s", SEGMENTS);
-        let me = client.owner();
-        let alone = || Acquire::new().owner(&me).not_reentrant();
-        let guard = striped.acquire(alone()).await.unwrap().unwrap();
-        for wait in [ms(0), secs(3600)] {
-            let waiting = striped.acquire(alone().wait(wait));
-            let error = ends("an acquire that would wait for itself", waiting).await.unwrap_err();
-            assert!(matches!(error, Error::WouldDeadlock { .. }), "{error:?}");
-        }
-        assert_eq!(bed.admin.keys().await, [guard.name()]);
-        assert_eq!(striped.hold_count(&me).await.unwrap(), 1);
-        // Other owners still acquire other segments.
-        any(&striped).await.1.unlock().await.unwrap();
-        guard.unlock().await.unwrap();
-        striped.acquire(alone()).await.unwrap().unwrap().unlock().await.unwrap();
     })
     .await;
 }

@@ -1,16 +1,14 @@
 //! `rediss-cluster://`: nodes that speak TLS with clients and with each other.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use bed::secs;
 use distlock::{Builder, Client, DistLock as _, Error, Flavour, Tls};
 use distlock_support::cluster::key_in;
-use distlock_support::{Cluster, ClusterOptions};
-use parking_lot::Mutex;
+use distlock_support::{Cluster, ClusterOptions, Node};
 
 use crate::pki::{Authority, When};
-use crate::rig::{BOTH, brisk, changing, end, heals, kill, message, refusal, set_password, told, wakes};
+use crate::rig::{BOTH, brisk, end, follows_a_changed_password, heals, kill, message, refusal, told, wakes};
 use crate::{certificates, have, outer, url};
 
 const SLOTS: [u16; 3] = [0, 8_000, 16_000];
@@ -26,11 +24,11 @@ fn builders() -> [Builder; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
-    let folder = certificates("IP:127.0.0.1");
-    let cluster = three(folder.path()).await;
+    let authority = certificates("IP:127.0.0.1");
+    let cluster = three(authority.folder()).await;
     let url = cluster.url();
     assert!(url.starts_with("rediss-cluster://"), "{url}");
-    let trusted = folder.path().join("ca.pem");
+    let trusted = authority.file("ca.pem");
     // One seed is enough, because this server reports the TLS ports of the others.
     let (first, _) = url.split_once(',').unwrap();
     for url in [&*url, first] {
@@ -49,15 +47,15 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     // The key tells the second process that the slot has moved.
     let () = cluster.nodes()[1].admin().cmd(&["HSET", &key_in(SLOTS[0], "moved:"), "somebody", "1"]).await;
     begun.await.unwrap();
-    have(&folder.path().join("stranger.pem"), &url, "cluster::inner_server_certificate_is_refused");
+    have(&authority.file("stranger.pem"), &url, "cluster::inner_server_certificate_is_refused");
 }
 
 /// The servers announce addresses for which their certificate is not valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn address_map_hostnames_are_checked_against_certificate() {
-    let folder = certificates("DNS:localhost");
-    let cluster = three(folder.path()).await;
-    let trusted = folder.path().join("ca.pem");
+    let authority = certificates("DNS:localhost");
+    let cluster = three(authority.folder()).await;
+    let trusted = authority.file("ca.pem");
     have(&trusted, &cluster.url(), "cluster::inner_server_certificate_is_refused");
     have(&trusted, &cluster.url(), "cluster::inner_locks_work_over_mapped_host_names");
 }
@@ -134,7 +132,7 @@ async fn inner_server_certificate_is_refused() {
 /// The servers require client certificates, have one certificate for the cluster's name, and announce addresses.
 #[cfg(not(feature = "native-tls"))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_and_server_certificates_and_server_name_are_checked() {
+async fn certificates_and_server_name_are_checked_and_changed_password_used() {
     let authority = Authority::new("cluster");
     authority.server("DNS:cluster.internal", When::Now);
     let (certificate, key) = authority.sign("client-", "DNS:client", When::Now);
@@ -177,34 +175,8 @@ async fn client_and_server_certificates_and_server_name_are_checked() {
             heals(&client, &key_in(slot, "again:")).await;
         }
         end([client, other]).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_to_every_node_use_changed_password() {
-    let authority = Authority::new("cluster");
-    authority.server("IP:127.0.0.1", When::Now);
-    let cluster = three(authority.folder()).await;
-    let set = async |password: &str| {
-        for node in cluster.nodes() {
-            set_password(node.admin(), "locks", password).await;
-        }
-    };
-    for direct in BOTH {
-        let token = Arc::new(Mutex::new("hunter2 of yesterday".to_owned()));
-        set("hunter2 of yesterday").await;
-        let builder = brisk(&cluster.url(), direct).tls(Tls::new().ca_file(authority.file("ca.pem")));
-        let builder = changing(builder, &token);
-        let (client, other) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
-        turns(&client, &other).await;
-        set("hunter2 of today").await;
-        *token.lock() = "hunter2 of today".to_owned();
-        for node in cluster.nodes() {
-            kill(node.admin()).await;
-        }
-        for slot in SLOTS {
-            heals(&client, &key_in(slot, "again:")).await;
-        }
-        end([client, other]).await;
+        let admins: Vec<_> = cluster.nodes().iter().map(Node::admin).collect();
+        let names = SLOTS.map(|slot| key_in(slot, "again:"));
+        follows_a_changed_password(&admins, builder(right()), &names).await;
     }
 }

@@ -31,7 +31,6 @@ fn list(bytes: &[u8]) -> String {
     format!("{bytes:?}").trim_matches(['[', ']']).to_owned()
 }
 
-/// Adds a private key to the secrets.
 pub fn key(file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
     let der = PrivateKeyDer::from_pem_slice(text.as_bytes()).unwrap();
@@ -57,7 +56,6 @@ fn squeezed(text: &str) -> String {
     text.chars().filter(is_kept).collect()
 }
 
-/// Returns true if the text contains a secret or a part of one.
 pub fn shows(text: &str) -> bool {
     let text = squeezed(text);
     [NEEDLE, "104, 117, 110, 116, 101, 114, 50", "68756e74657232"].iter().any(|part| text.contains(part))

@@ -28,37 +28,23 @@ mod yaml;
 
 use std::path::Path;
 use std::process::Command;
+#[cfg(not(feature = "native-tls"))]
+use std::sync::Arc;
 
 use bed::PATIENCE;
 use distlock::{Builder, Client, Error};
-use distlock_support::RedisServer;
-use distlock_support::ports::Port;
-use distlock_support::reaper::{self, Folder};
-use pki::openssl;
+use distlock_support::reaper;
+use pki::{Authority, When};
 use rustls::crypto::CryptoProvider;
 
 const URL: &str = "DISTLOCK_TEST_URL";
 
-struct Secure {
-    dir: Folder,
-    port: Port,
-    _server: RedisServer,
-}
-
-/// A folder with a certificate for these names, its authority, and another authority.
-fn certificates(names: &str) -> Folder {
-    let dir = Folder::new();
-    let at = dir.path();
-    std::fs::write(at.join("names"), format!("subjectAltName={names}\n")).unwrap();
-    for authority in ["ca", "stranger"] {
-        let make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test";
-        openssl(at, &format!("{make} -keyout {authority}.key -out {authority}.pem"));
-    }
-    let make = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=redis -keyout key.pem -out redis.csr";
-    openssl(at, make);
-    let sign = "x509 -req -in redis.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem";
-    openssl(at, sign);
-    dir
+/// An authority with a certificate for these names. `stranger.pem` is another authority.
+fn certificates(names: &str) -> Authority {
+    let authority = Authority::new("test");
+    authority.server(names, When::Now);
+    std::fs::copy(Authority::new("stranger").file("ca.pem"), authority.file("stranger.pem")).unwrap();
+    authority
 }
 
 /// Runs an ignored test in a new process that trusts this certificate file.
@@ -69,29 +55,6 @@ fn have(trusted: &Path, url: &str, test: &str) {
     let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     ears::look_through("the output of a test", &said);
     assert!(ran.status.success() && said.contains("1 passed"), "{test}, trusting {}: {said}", trusted.display());
-}
-
-impl Secure {
-    fn start() -> Self {
-        let dir = certificates("IP:127.0.0.1,DNS:localhost");
-        let at = dir.path();
-        let file = |name: &str| at.join(name).to_str().unwrap().to_owned();
-        let port = Port::reserve();
-        let server = RedisServer::builder()
-            .password("hunter2")
-            .arg("--tls-port", &port.number().to_string())
-            .arg("--tls-cert-file", &file("cert.pem"))
-            .arg("--tls-key-file", &file("key.pem"))
-            .arg("--tls-ca-cert-file", &file("ca.pem"))
-            .arg("--tls-auth-clients", "no")
-            .start();
-        Self { dir, port, _server: server }
-    }
-
-    /// Runs a test of this file in a new process that trusts this certificate file.
-    fn have(&self, trusted: &str, host: &str, test: &str) {
-        have(&self.dir.path().join(trusted), &format!("rediss://:hunter2@{host}:{}", self.port.number()), test);
-    }
 }
 
 fn url() -> String {
@@ -107,19 +70,18 @@ fn outer() -> Builder {
 
 #[cfg(not(feature = "native-tls"))]
 #[test]
-fn n21_locks_work_over_tls_with_several_providers_in_the_build() {
-    let server = Secure::start();
-    server.have("ca.pem", "127.0.0.1", "inner_locks_wake_waiters");
-    server.have("ca.pem", "localhost", "inner_locks_wake_waiters");
-    server.have("ca.pem", "127.0.0.1", "inner_crypto_provider_of_program_is_preferred");
-}
-
-#[cfg(not(feature = "native-tls"))]
-#[test]
-fn n21_untrusted_server_is_refused() {
-    let server = Secure::start();
-    server.have("stranger.pem", "127.0.0.1", "inner_server_certificate_is_refused");
-    server.have("no-such.pem", "127.0.0.1", "inner_missing_trust_file_is_refused");
+fn n21_trusted_servers_are_used_with_several_providers_in_the_build_and_others_refused() {
+    let server = rig::Secure::of(Arc::new(certificates("IP:127.0.0.1,DNS:localhost")), "no");
+    for (trusted, host, test) in [
+        ("ca.pem", "127.0.0.1", "inner_locks_wake_waiters"),
+        ("ca.pem", "localhost", "inner_locks_wake_waiters"),
+        ("ca.pem", "127.0.0.1", "inner_crypto_provider_of_program_is_preferred"),
+        ("stranger.pem", "127.0.0.1", "inner_server_certificate_is_refused"),
+        ("no-such.pem", "127.0.0.1", "inner_missing_trust_file_is_refused"),
+    ] {
+        let url = format!("rediss://:{}@{host}:{}", rig::PASSWORD.replace(' ', "%20"), server.port.number());
+        have(&server.authority.file(trusted), &url, test);
+    }
 }
 
 #[tokio::test]

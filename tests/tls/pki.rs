@@ -30,14 +30,13 @@ const CONFIG: &str = "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nnew_certs_dir
 /// A private authority, with the folder of everything that it has signed.
 pub struct Authority(Folder);
 
-pub fn openssl(dir: &Path, args: &str) {
+fn openssl(dir: &Path, args: &str) {
     let made = Command::new("openssl").args(args.split(' ')).current_dir(dir).stdin(Stdio::null()).output();
     let made = made.expect("openssl is needed (./x test gets it)");
     assert!(made.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&made.stderr));
 }
 
 impl Authority {
-    /// Makes an authority with this name.
     pub fn new(name: &str) -> Self {
         let dir = Folder::new();
         std::fs::write(dir.path().join("index.txt"), "").unwrap();

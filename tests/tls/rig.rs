@@ -31,7 +31,7 @@ impl Secure {
     }
 
     pub fn of(authority: Arc<Authority>, clients: &str) -> Self {
-        let file = |name: &str| authority.file(name).to_str().unwrap().to_owned();
+        let file = |name: &str| authority.file(name).display().to_string();
         let port = Port::reserve();
         let server = RedisServer::builder()
             .password(PASSWORD)
@@ -144,12 +144,38 @@ pub async fn set_password(admin: &Admin, user: &str, password: &str) {
 }
 
 /// A builder whose credentials provider returns `locks` and the current password.
-pub fn changing(builder: Builder, password: &Arc<Mutex<String>>) -> Builder {
+fn changing(builder: Builder, password: &Arc<Mutex<String>>) -> Builder {
     let password = Arc::clone(password);
     builder.credentials(move || {
         let password = password.lock().clone();
         async move { Ok::<_, std::io::Error>(Credentials::new("locks", password)) }
     })
+}
+
+/// A waiter of each of the names is woken. Then the password of the servers changes, and all connections are closed. The
+/// client locks each of the names again.
+pub async fn follows_a_changed_password(admins: &[&Admin], builder: Builder, names: &[String]) {
+    let token = Arc::new(Mutex::new(String::new()));
+    let set = async |password: &str| {
+        for admin in admins {
+            set_password(admin, "locks", password).await;
+        }
+        password.clone_into(&mut token.lock());
+    };
+    set("hunter2 of yesterday").await;
+    let builder = changing(builder, &token);
+    let (client, other) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
+    for name in names {
+        wakes(&client, &other, name).await;
+    }
+    set("hunter2 of today").await;
+    for admin in admins {
+        kill(admin).await;
+    }
+    for name in names {
+        heals(&client, name).await;
+    }
+    end([client, other]).await;
 }
 
 /// Returns the error of a connect, which must come within `wait`.

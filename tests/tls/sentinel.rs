@@ -1,15 +1,15 @@
 //! `rediss-sentinel://` and `rediss-replicated://`: sentinels, servers and clients speak TLS. Sentinels and servers
 //! have separate trust options.
 
-use std::sync::Arc;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use bed::secs;
 use distlock::{Acks, Builder, Credentials, Error, Tls};
-use distlock_support::{Replicas, ReplicasOptions, Sentinels, SentinelsOptions};
-use parking_lot::Mutex;
+use distlock_support::{Member, Replicas, ReplicasOptions, Sentinels, SentinelsOptions};
 
 use crate::pki::{Authority, When};
-use crate::rig::{BOTH, brisk, changing, end, heals, kill, message, set_password, works};
+use crate::rig::{BOTH, brisk, end, follows_a_changed_password, heals, message, works};
 
 const OF_SERVERS: &str = "hunter2-of-servers";
 const OF_SENTINELS: &str = "hunter2-of-sentinels";
@@ -25,6 +25,16 @@ async fn locks_follow_the_primary_over_tls() {
     let bed = Sentinels::start(SentinelsOptions::default().servers(servers).password(OF_SENTINELS)).await;
     let url = bed.url();
     assert!(url.starts_with("rediss-sentinel://"), "another scheme");
+    // All members know each other by ports that speak only TLS.
+    for member in bed.servers().nodes().iter().chain(bed.sentinels().iter().map(AsRef::as_ref)) {
+        assert_ne!(member.addr(), member.server().addr());
+        let mut plain = TcpStream::connect(member.addr()).expect("it listens");
+        plain.write_all(b"PING\r\n").expect("it reads");
+        plain.set_read_timeout(Some(secs(5))).expect("a timeout");
+        let mut said = Vec::new();
+        let _ = plain.read_to_end(&mut said);
+        assert!(!said.starts_with(b"+PONG"), "{}: {said:?}", member.addr());
+    }
     let of_sentinels = || Tls::new().ca_file(authority.file("ca.pem")).server_name("locks.internal");
     let of_servers = || of_sentinels().client_certificate(&certificate, &key);
     for direct in BOTH {
@@ -64,46 +74,22 @@ async fn locks_follow_the_primary_over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_of_replicated_servers_over_tls_uses_changed_password() {
+async fn replicated_servers_acknowledge_over_tls_and_clients_use_a_changed_password() {
     let authority = Authority::new("replicated");
     authority.server("IP:127.0.0.1", When::Now);
     let servers = Replicas::start(ReplicasOptions::default().replicas(1).tls(authority.folder())).await;
-    let set = async |password: &str| {
-        for node in servers.nodes() {
-            set_password(node.admin(), "locks", password).await;
-        }
-    };
+    let url = servers.url();
+    assert!(url.starts_with("rediss-replicated://"), "{url}");
+    let admins: Vec<_> = servers.nodes().iter().map(Member::admin).collect();
     for direct in BOTH {
-        let token = Arc::new(Mutex::new("hunter2 first".to_owned()));
-        set("hunter2 first").await;
-        let url = servers.url();
-        assert!(url.starts_with("rediss-replicated://"), "{url}");
-        let builder =
-            changing(brisk(&url, direct).tls(Tls::new().ca_file(authority.file("ca.pem"))), &token).acks(Acks::Off);
-        works(builder.clone()).await;
-        let client = builder.connect().await.unwrap();
-        set("hunter2 second").await;
-        *token.lock() = "hunter2 second".to_owned();
-        kill(servers.node(servers.primary()).admin()).await;
-        heals(&client, "a").await;
-        end([client]).await;
-    }
-}
+        let builder = brisk(&url, direct).tls(Tls::new().ca_file(authority.file("ca.pem")));
+        follows_a_changed_password(&admins, builder.clone().acks(Acks::Off), &["a".to_owned()]).await;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_acknowledge_over_tls() {
-    let authority = Authority::new("replicated");
-    authority.server("IP:127.0.0.1", When::Now);
-    let servers = Replicas::start(ReplicasOptions::default().replicas(1).tls(authority.folder())).await;
-    servers.synced().await;
-    for direct in BOTH {
-        let builder = brisk(&servers.url(), direct).tls(Tls::new().ca_file(authority.file("ca.pem")));
         let builder = builder.acks(Acks::AtLeast(1));
         let client = builder.clone().connect().await.unwrap();
         let patient = builder.ack_timeout(secs(60)).connect().await.unwrap();
         patient.reentrant("acked").lock().await.unwrap().unlock().await.unwrap();
-        let calls = servers.node(servers.primary()).admin().calls("wait").await;
-        assert!(calls > 0, "nobody has waited for the replica");
+        assert!(admins[servers.primary()].calls("wait").await > 0, "nobody has waited for the replica");
         let replica = servers.node(1 - servers.primary());
         replica.stop();
         let refused = client.reentrant("acked").try_lock().await;

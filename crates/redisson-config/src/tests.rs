@@ -39,6 +39,7 @@ fn login_is_read_from_address_root_or_section() {
     };
     for (yaml, servers, sentinels) in [
         ("singleServerConfig: {address: 'redis://a:1', username: u, password: ''}", (Some("u"), None), (None, None)),
+        // Since Redisson 4 the root may have these options, and overrides the section.
         (
             "singleServerConfig: {address: 'redis://a:1', username: u, password: p}\npassword: secret",
             (Some("u"), Some("secret")),
@@ -62,33 +63,6 @@ fn login_is_read_from_address_root_or_section() {
             (&login(servers.0, servers.1), &login(sentinels.0, sentinels.1))
         );
         assert!(!format!("{config:?}").contains("secret"));
-    }
-}
-
-#[test]
-fn addresses_of_all_section_kinds_are_read() {
-    for (yaml, kind, addresses, is_tls) in [
-        ("singleServerConfig: {address: 'redis://${HOST}:6379'}", Kind::Single, &["10.0.0.1:6379"][..], false),
-        ("singleServerConfig: {address: ['redis+uds:///my r.sock']}", Kind::Single, &["/my r.sock"], false),
-        (
-            "clusterServersConfig: {nodeAddresses: ['redis://a:1', 'redis://::1:2']}",
-            Kind::Cluster,
-            &["a:1", "[::1]:2"],
-            false,
-        ),
-        ("replicatedServersConfig: {nodeAddresses: ['valkeys://a:1']}", Kind::Replicated, &["a:1"], true),
-        (
-            "masterSlaveServersConfig: {masterAddress: 'redis://a:1', slaveAddresses: ['redis://b:1']}",
-            Kind::MasterSlave,
-            &["a:1"],
-            false,
-        ),
-        ("sentinelServersConfig: {sentinelAddresses: ['rediss://a:1'], masterName: m}", Kind::Sentinel, &["a:1"], true),
-    ] {
-        let config = read(yaml).unwrap();
-        assert_eq!((config.kind, config.is_tls), (kind, is_tls), "{yaml}");
-        assert_eq!(config.addresses, addresses, "{yaml}");
-        assert_eq!(config.master_name.is_some(), kind == Kind::Sentinel);
     }
 }
 

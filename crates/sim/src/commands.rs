@@ -213,28 +213,4 @@ pub(super) fn run(store: &mut Store, words: &[&str]) -> SimReply {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unknown_commands_and_wrong_arity_give_redis_errors() {
-        let mut store = Store::default();
-        let said = |reply: SimReply| reply.error().map(str::to_owned).unwrap();
-        assert_eq!(said(run(&mut store, &["GET"])), "ERR wrong number of arguments for 'get' command");
-        assert!(said(run(&mut store, &["nope", "a"])).starts_with("ERR unknown command 'nope'"));
-        assert_eq!(
-            said(run(&mut store, &["hset", "h", "f", "v", "g"])),
-            "ERR wrong number of arguments for 'hset' command"
-        );
-    }
-
-    #[test]
-    fn window_counts_negative_indexes_from_the_end() {
-        assert_eq!(window(0, -1, 3), 0..3);
-        assert_eq!(window(-2, -1, 3), 1..3);
-        assert_eq!(window(-9, 0, 3), 0..1);
-        assert_eq!(window(2, 1, 3), 0..0);
-        assert_eq!(window(0, -4, 3), 0..0);
-        assert_eq!(window(5, 9, 3), 0..0);
-    }
-}
+mod tests;

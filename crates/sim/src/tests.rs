@@ -53,6 +53,16 @@ fn one() -> SimReply {
     SimReply::Text(Bytes::from_static(b"1"))
 }
 
+fn two() -> SimReply {
+    SimReply::Text(Bytes::from_static(b"2"))
+}
+
+fn linked(seed: u64, options: LinkOptions) -> (SimServer, SimLink) {
+    let server = SimServer::new(seed);
+    let link = server.link(options);
+    (server, link)
+}
+
 fn kind(outcome: Result<Reply, Fault>) -> FaultKind {
     outcome.unwrap_err().kind
 }
@@ -90,8 +100,7 @@ fn listening(link: &SimLink) -> Arc<Diary> {
 
 #[tokio::test(start_paused = true)]
 async fn release_notifies_subscriber_and_leaves_no_keys() {
-    let server = SimServer::new(1);
-    let link = server.link(LinkOptions::default());
+    let (server, link) = linked(1, LinkOptions::default());
     let other: Arc<dyn Transport> = Arc::new(server.link(LinkOptions::instant()));
     assert_eq!(link.run(acquire("a")).await.unwrap(), Reply::Nil);
     assert!(matches!(other.run(acquire("b")).await.unwrap(), Reply::Int(1..=30_000)));
@@ -110,8 +119,7 @@ async fn release_notifies_subscriber_and_leaves_no_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn lease_ends_by_virtual_time_and_clock_steps() {
-    let server = SimServer::new(1);
-    let link = server.link(LinkOptions::instant());
+    let (server, link) = linked(1, LinkOptions::instant());
     link.run(acquire("a")).await.unwrap();
     sleep(ms(30_000)).await;
     assert_eq!(server.pttl(b"lock"), 0);
@@ -127,49 +135,43 @@ async fn lost_request_does_not_run_but_command_of_lost_reply_does() {
     let server = SimServer::new(2);
     for options in [LinkOptions::default(), LinkOptions::instant()] {
         let link = server.link(options);
-        link.plan_next(Mishap::LoseRequest);
-        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::Lost);
-        assert_eq!(count(&server, "a"), SimReply::Nil);
-        link.plan_next(Mishap::LoseReply);
-        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::Lost);
-        assert_eq!(count(&server, "a"), one());
-        server.command(&[b"flushall"]);
-
-        let before = Instant::now();
-        link.plan_next(Mishap::SwallowRequest);
-        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
-        assert!(before.elapsed() >= ms(3000));
-        assert_eq!(count(&server, "a"), SimReply::Nil);
-        link.plan_next(Mishap::SwallowReply);
-        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
-        assert_eq!(count(&server, "a"), one());
-        server.command(&[b"flushall"]);
+        for (mishap, fault, counted) in [
+            (Mishap::LoseRequest, FaultKind::Lost, SimReply::Nil),
+            (Mishap::LoseReply, FaultKind::Lost, one()),
+            (Mishap::SwallowRequest, FaultKind::TimedOut, SimReply::Nil),
+            (Mishap::SwallowReply, FaultKind::TimedOut, one()),
+        ] {
+            let (before, case) = (Instant::now(), format!("{mishap:?}"));
+            link.plan_next(mishap);
+            assert_eq!(kind(link.run(acquire("a")).await), fault, "{case}");
+            assert!(fault == FaultKind::Lost || before.elapsed() >= ms(3000), "{case}");
+            assert_eq!(count(&server, "a"), counted, "{case}");
+            server.command(&[b"flushall"]);
+        }
         assert_eq!(link.in_flight(), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn duplicated_request_runs_twice_and_refused_or_unsent_does_not_run() {
-    let server = SimServer::new(3);
-    let link = server.link(LinkOptions::default());
+    let (server, link) = linked(3, LinkOptions::default());
     link.plan(0, Mishap::DuplicateRequest);
     link.plan(1, Mishap::Refuse("OOM command not allowed".into()));
     link.plan(2, Mishap::NotSent);
     link.run(count_up("a")).await.unwrap();
     sleep(ms(100)).await;
-    assert_eq!(count(&server, "a"), SimReply::Text(Bytes::from_static(b"2")));
+    assert_eq!(count(&server, "a"), two());
     let refused = link.run(acquire("a")).await.unwrap_err();
     assert_eq!((refused.kind, refused.message.as_str()), (FaultKind::Refused, "OOM command not allowed"));
     assert_eq!(kind(link.run(acquire("a")).await), FaultKind::NotSent);
     sleep(ms(100)).await;
-    assert_eq!(count(&server, "a"), SimReply::Text(Bytes::from_static(b"2")));
+    assert_eq!(count(&server, "a"), two());
     assert_eq!(link.sent(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn command_is_sent_on_first_poll_and_runs_even_if_dropped() {
-    let server = SimServer::new(4);
-    let link = server.link(LinkOptions::default());
+    let (server, link) = linked(4, LinkOptions::default());
     drop(link.run(acquire("a")));
     sleep(ms(50)).await;
     assert_eq!(server.commands_run(), 0);
@@ -184,8 +186,7 @@ async fn command_is_sent_on_first_poll_and_runs_even_if_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn frozen_server_runs_timed_out_command_after_thaw() {
-    let server = SimServer::new(5);
-    let link = server.link(LinkOptions::instant());
+    let (server, link) = linked(5, LinkOptions::instant());
     server.freeze(true);
     assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
     assert_eq!(server.commands_run(), 0);
@@ -196,8 +197,7 @@ async fn frozen_server_runs_timed_out_command_after_thaw() {
 
 #[tokio::test(start_paused = true)]
 async fn restart_breaks_connections_and_subscriptions_are_restored() {
-    let server = SimServer::new(6);
-    let link = server.link(LinkOptions::default());
+    let (server, link) = linked(6, LinkOptions::default());
     let diary = listening(&link);
     link.subscribe(Bytes::from_static(b"c")).await.unwrap();
     link.run(acquire("a")).await.unwrap();
@@ -220,8 +220,7 @@ async fn restart_breaks_connections_and_subscriptions_are_restored() {
 
 #[tokio::test(start_paused = true)]
 async fn partition_loses_traffic_and_stall_delays_it() {
-    let server = SimServer::new(7);
-    let link = server.link(LinkOptions::default());
+    let (server, link) = linked(7, LinkOptions::default());
     let diary = listening(&link);
     link.subscribe(Bytes::from_static(b"c")).await.unwrap();
     link.partition(true);
@@ -250,8 +249,7 @@ async fn partition_loses_traffic_and_stall_delays_it() {
 #[tokio::test(start_paused = true)]
 async fn messages_keep_order_unless_chaos_reorders_them() {
     let run = |seed, chaos| async move {
-        let server = SimServer::new(seed);
-        let link = server.link(LinkOptions { latency_max: ms(40), ..LinkOptions::default() });
+        let (server, link) = linked(seed, LinkOptions { latency_max: ms(40), ..LinkOptions::default() });
         link.chaos(chaos);
         let diary = listening(&link);
         link.subscribe(Bytes::from_static(b"c")).await.unwrap();
@@ -274,8 +272,7 @@ async fn messages_keep_order_unless_chaos_reorders_them() {
 #[tokio::test(start_paused = true)]
 async fn same_seed_replays_same_run() {
     let run = |seed| async move {
-        let server = SimServer::new(seed);
-        let link = server.link(LinkOptions::default());
+        let (_server, link) = linked(seed, LinkOptions::default());
         link.chaos(Chaos { lose_request: 0.2, lose_reply: 0.2, duplicate: 0.2, delay_max: ms(30), ..Chaos::default() });
         let start = Instant::now();
         let mut story = Vec::new();
@@ -293,8 +290,7 @@ async fn same_seed_replays_same_run() {
 
 #[tokio::test(start_paused = true)]
 async fn closed_link_fails_commands_with_closed() {
-    let server = SimServer::new(11);
-    let link = server.link(LinkOptions::default());
+    let (server, link) = linked(11, LinkOptions::default());
     link.subscribe(Bytes::from_static(b"c")).await.unwrap();
     let flying = tokio::spawn(link.run(acquire("a")));
     tokio::task::yield_now().await;
@@ -322,8 +318,7 @@ fn server_outlives_runtime_that_drives_it() {
 /// connection.
 #[tokio::test(start_paused = true)]
 async fn frozen_server_keeps_command_order_of_stalled_client() {
-    let server = SimServer::new(1);
-    let link = server.link(LinkOptions { timeout: ms(50), ..LinkOptions::default() });
+    let (server, link) = linked(1, LinkOptions { timeout: ms(50), ..LinkOptions::default() });
     server.freeze(true);
     let channel = Bytes::from_static(b"c");
     assert!(link.subscribe(channel.clone()).await.is_err());

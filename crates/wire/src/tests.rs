@@ -43,14 +43,17 @@ impl Server {
         Target { place, tls: None, username: None, password: None, credentials: None, database: 0 }
     }
 
-    /// A client with a connection for commands and one for messages, and the server's ends of both, in any order.
+    /// A client with a connection for commands and one for messages, and the server's ends of both.
     async fn connect(&self, timeout: Duration) -> (Connections, Peer, Peer) {
-        let settings = Settings { command_timeout: timeout, ..Settings::default() };
-        let (connections, first, second) =
-            tokio::join!(Connections::connect(self.target(), &settings, false, false), self.accept(), async {
-                self.accept().await
-            });
-        (connections.unwrap(), first, second)
+        self.connect_with(&Settings { command_timeout: timeout, ..Settings::default() }).await
+    }
+
+    async fn connect_with(&self, settings: &Settings) -> (Connections, Peer, Peer) {
+        let connecting = Connections::connect(self.target(), settings, false, false);
+        let (connections, first, second) = tokio::join!(connecting, self.accept(), self.accept());
+        let connections = connections.unwrap();
+        let (commands, messages) = commands(&connections, first, second).await;
+        (connections, commands, messages)
     }
 
     async fn accept(&self) -> Peer {

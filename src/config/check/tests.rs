@@ -12,7 +12,9 @@ fn zero_or_maximal_java_fair_wait_is_refused() {
 fn watchdog_too_short_for_timeouts_is_refused_with_reason() {
     let options = Options { watchdog: Duration::from_secs(2), ..Options::default() };
     let Err(Error::Config { what }) = options.validate() else { panic!("accepted") };
-    assert!(what.contains("too short for the command timeout") && what.contains("at least 9s"), "{what}");
+    for part in ["too short for the command timeout", "at least 9s", "at most 666ms"] {
+        assert!(what.contains(part), "{part}: {what}");
+    }
     // Redisson issue 2269: a watchdog of 30 ms.
     let options = Options { watchdog: Duration::from_millis(30), ..Options::default() };
     assert!(options.validate().is_err());
@@ -61,7 +63,4 @@ fn error_messages_show_durations_in_whole_milliseconds() {
     ] {
         assert_eq!(shown(span), text);
     }
-    let options = Options { watchdog: Duration::from_secs(2), ..Options::default() };
-    let refused = options.validate().unwrap_err().to_string();
-    assert!(refused.contains("at most 666ms"), "{refused}");
 }

@@ -1,32 +1,13 @@
-//! Owners that acquire again: the hold that each command names, the undo, and the search for late copies.
-
-use tokio::time::sleep;
+//! Owners that acquire again: the hold that each command names, and the token.
 
 use super::fake::Fate;
 use super::release::acquire;
-use super::{client, done, ms, secs, settle};
-use crate::lock::DistLock as _;
+use super::{client, done, ms, secs, with_lock_and_owner, with_owner};
 use crate::transport::Reply;
-use crate::{Acquire, Error, Released};
+use crate::{Acquire, Error};
 
 /// A time on the server's clock, in ms.
 const AT: i64 = 1_700_000_000_000;
-
-/// The retry finds the hold of the first attempt, so no undo is needed.
-#[tokio::test(start_paused = true)]
-async fn acquire_found_by_its_retry_is_not_undone() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
-    acquire(&client, &me).await.unlock().await.unwrap();
-    fake.next("acquire", Fate::Lost(true));
-    let guard = acquire(&client, &me).await;
-    sleep(secs(5)).await;
-    assert!(guard.is_held());
-    assert_eq!((fake.held().len(), fake.sent("release").len()), (1, 1));
-    guard.unlock().await.unwrap();
-    sleep(secs(5)).await;
-    done(client, &fake).await;
-}
 
 /// A grant that came too late is released by its hold id. The retry uses another id, so that a late copy of this
 /// release cannot remove the retry's hold.
@@ -46,8 +27,7 @@ async fn retry_after_late_grant_uses_another_hold_id() {
 /// A re-entry shortens no lease. A release names the remaining holds, and has a last moment.
 #[tokio::test(start_paused = true)]
 async fn reentry_and_release_respect_other_holds_of_owner() {
-    let (client, fake) = client(|_| ());
-    let (lock, me) = (client.reentrant("x"), client.owner());
+    let (client, fake, lock, me) = with_lock_and_owner();
     let leased = |secs_| Acquire::new().owner(&me).lease(secs(secs_));
     let long = lock.acquire(leased(100)).await.unwrap().unwrap();
     let short = lock.acquire(leased(10)).await.unwrap().unwrap();
@@ -66,48 +46,10 @@ async fn reentry_and_release_respect_other_holds_of_owner() {
     done(client, &fake).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn late_copy_of_acquire_is_released_however_its_hold_ended() {
-    for way in ["given up", "marked", "not marked", "lost"] {
-        let (client, fake) = client(|_| ());
-        let (lock, me) = (client.reentrant("x"), client.owner());
-        acquire(&client, &me).await.unlock().await.unwrap();
-        fake.next("acquire", Fate::Ghost(secs(2)));
-        let guard = acquire(&client, &me).await;
-        match way {
-            "lost" => {
-                fake.delete("x");
-                client.renew_now().await;
-                assert!(!guard.is_held());
-                drop(guard);
-            }
-            "not marked" => {
-                fake.next("disown", Fate::Refused("NOPERM no"));
-                drop(guard.into_owner());
-                settle().await;
-                fake.delete("x");
-            }
-            _ => {
-                drop(guard.into_owner());
-                if way == "marked" {
-                    settle().await;
-                }
-                assert_eq!(lock.release(&me).await.unwrap(), Released::Free, "{way}");
-            }
-        }
-        sleep(ms(2_200)).await;
-        assert_eq!(fake.held().len(), 1, "the late copy: {way}");
-        sleep(secs(2)).await;
-        assert_eq!(fake.held().len(), 0, "{way}");
-        done(client, &fake).await;
-    }
-}
-
 /// An owner uses a name as one flavour only. Re-entry of a fenced lock keeps the token of the section.
 #[tokio::test(start_paused = true)]
 async fn fenced_reentry_keeps_token_and_second_flavour_is_refused() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let guard = acquire(&client, &me).await;
     let how = || Acquire::new().owner(&me);
     assert!(matches!(client.fenced("x").acquire(how()).await, Err(Error::Config { .. })));
@@ -125,23 +67,4 @@ async fn fenced_reentry_keeps_token_and_second_flavour_is_refused() {
         guard.unlock().await.unwrap();
     }
     done(client, &fake).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn acquire_is_refused_with_zero_lease_or_closed_client() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
-    for how in [Acquire::new().lease(ms(0)), Acquire::new().wait(ms(0)).lease(ms(0))] {
-        assert!(matches!(lock.acquire(how).await, Err(Error::Config { .. })));
-    }
-    fake.steal("x", secs(60));
-    assert!(lock.lock_for(ms(300)).await.unwrap().is_none());
-    settle().await;
-    assert_eq!(fake.sent("release").len(), 0, "it stands nowhere");
-    let asked = fake.sent("acquire").len();
-    fake.delete("x");
-    done(client.clone(), &fake).await;
-    assert!(matches!(lock.try_lock().await, Err(Error::Closed)));
-    assert!(matches!(lock.lock().await, Err(Error::Closed)));
-    assert_eq!(fake.sent("acquire").len(), asked);
 }

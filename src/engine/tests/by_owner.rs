@@ -1,10 +1,10 @@
 //! Releases by owner, and marks for holds without a guard: retries, and the choice of the hold.
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::fake::Fate;
 use super::release::acquire;
-use super::{client, done, ms, secs, settle};
+use super::{done, ms, secs, settle, takes, with_lock_and_owner, with_owner};
 use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Error, NotHeld, Released};
@@ -16,20 +16,15 @@ fn list<const N: usize>(ints: [i64; N]) -> Fate {
 /// A guard was given up, and its hold may not be marked yet, so the release looks again.
 #[tokio::test(start_paused = true)]
 async fn release_by_owner_looks_for_hold_without_guard_first() {
-    let (client, fake) = client(|_| ());
-    let (lock, me) = (client.reentrant("x"), client.owner());
+    let (client, fake, lock, me) = with_lock_and_owner();
     let asked = || fake.sent("release").iter().filter(|sent| sent.text(4) == "*").count();
     drop(acquire(&client, &me).await.into_owner());
     let guard = acquire(&client, &me).await;
     settle().await;
-    let began = Instant::now();
-    assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
-    assert!(guard.is_held() && began.elapsed() < ms(10), "{:?}", began.elapsed());
-    assert_eq!(asked(), 1);
+    assert_eq!(takes(ms(0)..ms(10), lock.release(&me)).await.unwrap(), Released::StillHeld(1));
+    assert_eq!((guard.is_held(), asked()), (true, 1));
     // Only the guard's hold is left. The release looks for a marked hold eight times, with pauses of 4 ms to 256 ms.
-    let began = Instant::now();
-    assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
-    assert!((ms(508)..ms(570)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!(takes(ms(508)..ms(570), lock.release(&me)).await.unwrap(), Released::Free);
     assert_eq!((guard.is_held(), asked()), (false, 1 + 8));
     drop(guard);
     done(client, &fake).await;
@@ -38,9 +33,8 @@ async fn release_by_owner_looks_for_hold_without_guard_first() {
 /// Another client always releases first. After a while this release reports that the owner holds nothing.
 #[tokio::test(start_paused = true)]
 async fn release_by_owner_ends_not_held_after_repeated_races() {
-    let (client, fake) = client(|_| ());
-    let (lock, me) = (client.reentrant("x"), client.owner());
-    (0..100).for_each(|_| fake.next("release", list([-2, 1])));
+    let (client, fake, lock, me) = with_lock_and_owner();
+    fake.times(100, "release", || list([-2, 1]));
     assert!(matches!(lock.release(&me).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
     assert_eq!(fake.sent("release").len(), 17);
     fake.calm();
@@ -54,10 +48,9 @@ async fn release_by_owner_ends_not_held_after_repeated_races() {
 
 #[tokio::test(start_paused = true)]
 async fn release_by_owner_names_hold_without_guard_in_every_retry() {
-    let (client, fake) = client(|_| ());
-    let (lock, me) = (client.reentrant("x"), client.owner());
+    let (client, fake, lock, me) = with_lock_and_owner();
     drop(acquire(&client, &me).await.into_owner());
-    (0..3).for_each(|_| fake.next("release", Fate::NotSent));
+    fake.times(3, "release", || Fate::NotSent);
     assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
     let sent = fake.sent("release");
     assert!(sent.len() == 4 && sent.iter().all(|sent| sent.text(4).len() > 1), "{sent:?}");
@@ -68,10 +61,9 @@ async fn release_by_owner_names_hold_without_guard_in_every_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn disown_is_retried_until_its_lease_is_over() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let sent = || fake.sent("disown").len();
-    (0..3).for_each(|_| fake.next("disown", Fate::NotSent));
+    fake.times(3, "disown", || Fate::NotSent);
     drop(acquire(&client, &me).await.into_owner());
     sleep(secs(10)).await;
     assert_eq!(sent(), 4);
@@ -79,7 +71,7 @@ async fn disown_is_retried_until_its_lease_is_over() {
     drop(acquire(&client, &me).await.into_owner());
     sleep(secs(10)).await;
     assert_eq!(sent(), 5, "refused for good");
-    (0..1000).for_each(|_| fake.next("disown", Fate::NotSent));
+    fake.times(1000, "disown", || Fate::NotSent);
     drop(acquire(&client, &me).await.into_owner());
     sleep(secs(30)).await;
     let tried = sent() - 5;

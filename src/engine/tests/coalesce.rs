@@ -1,9 +1,9 @@
 //! Calls of scripts that share a command.
 
 use futures::future::join_all;
-use tokio::time::Instant;
 
-use super::{client, done, ms, secs, settle};
+use super::{begin, client, done, got, ms, secs, settle};
+use crate::Acquire;
 
 #[tokio::test(start_paused = true)]
 async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
@@ -60,7 +60,6 @@ async fn shared_command_has_fewer_calls_if_each_costs_more() {
         assert!(got.iter().all(|got| got.as_ref().is_ok_and(Option::is_some)));
         assert_eq!(fake.sent("many").len(), commands, "readers {readers}, names of {} bytes", name.len());
         drop(got);
-        settle().await;
         done(client, &fake).await;
     }
 }
@@ -75,12 +74,8 @@ async fn unpolled_acquires_do_not_delay_other_acquires() {
         assert!(futures::poll!(acquire).is_pending());
     }
     let other = client.reentrant("other");
-    let began = Instant::now();
-    let guard = tokio::spawn(async move { other.lock().await }).await.unwrap().unwrap();
-    assert!(began.elapsed() <= ms(50), "{:?}", began.elapsed());
-    guard.unlock().await.unwrap();
+    got(ms(50), begin(&other, Acquire::new())).await.unlock().await.unwrap();
     tokio::time::sleep(secs(1)).await;
     drop(begun);
-    settle().await;
     done(client, &fake).await;
 }

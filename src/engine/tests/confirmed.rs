@@ -4,7 +4,7 @@
 use tokio::time::{sleep, timeout};
 
 use super::fake::Fate;
-use super::{client, done, ms, secs, settle};
+use super::{client, done, ms, secs, settle, with_lock};
 use crate::transport::Arg;
 use crate::{Acquire, Error, Flavour, Lost};
 
@@ -26,9 +26,7 @@ async fn explicit_lease_guard_reports_loss_after_reconnect_or_slot_move() {
             assert!(!guard.is_held() && kept.is_held(), "{flavour:?}");
             drop((guard, kept));
             settle().await;
-            for name in ["x", "y"] {
-                fake.delete(name);
-            }
+            ["x", "y"].iter().for_each(|name| fake.delete(name));
         }
         done(client, &fake).await;
     }
@@ -84,7 +82,6 @@ async fn explicit_leases_are_confirmed_together_but_not_by_regular_rounds() {
     sleep(secs(61)).await;
     assert!((7..=8).contains(&(fake.sent("renew").len())), "{}", fake.sent("renew").len());
     drop((watched, leased));
-    settle().await;
     done(client, &fake).await;
 }
 
@@ -95,7 +92,7 @@ async fn failed_confirmation_is_retried_without_locks_acquired_since() {
     let watched = client.plain("w").lock().await.unwrap();
     let guard = client.reentrant("x").lock_leased(secs(600)).await.unwrap();
     fake.delete("x");
-    (0..25).for_each(|_| fake.next("common/renew", Fate::NotSent));
+    fake.times(25, "common/renew", || Fate::NotSent);
     fake.listener().reconnected();
     settle().await;
     let since = client.reentrant("y").lock_leased(secs(600)).await.unwrap();
@@ -110,24 +107,21 @@ async fn failed_confirmation_is_retried_without_locks_acquired_since() {
     assert!(asked("y") <= 3, "{}", asked("y"));
     assert!(watched.is_held() && since.is_held());
     drop((watched, guard, since));
-    settle().await;
     done(client, &fake).await;
 }
 
 /// The answer arrives after the lease has ended by the client's clock, so the reported reason stays `Expired`.
 #[tokio::test(start_paused = true)]
 async fn lease_that_ends_before_its_confirmation_is_lost_as_expired() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     let guard = lock.acquire(Acquire::new().lease(secs(2))).await.unwrap().unwrap();
     fake.next("renew", Fate::Slow(ms(2_500)));
     fake.listener().reconnected();
-    let lost = guard.lost().await;
-    assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
-    sleep(secs(2)).await;
-    let lost = guard.lost().await;
-    assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
+    for _ in 0..2 {
+        let lost = guard.lost().await;
+        assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
+        sleep(secs(2)).await;
+    }
     drop(guard);
-    settle().await;
     done(client, &fake).await;
 }

@@ -20,7 +20,7 @@ async fn crowd_waiter_without_answer_gets_timeout_not_busy() {
         let (client, fake) = client(|_| ());
         let busy = || Reply::List(vec![Reply::Int(60_000), Reply::Int(1_700_000_000_000)]);
         let takes = if silent { secs(2) } else { ms(200) };
-        (0..4 * CROWD).for_each(|_| fake.next("fair/acquire", Fate::Later(busy(), takes)));
+        fake.times(4 * CROWD, "fair/acquire", || Fate::Later(busy(), takes));
         let start = Instant::now();
         let crowd = tokio::spawn({
             let lock = client.fair("x");
@@ -52,7 +52,7 @@ async fn crowd_waiter_without_answer_gets_timeout_not_busy() {
 #[tokio::test(start_paused = true)]
 async fn crowd_sends_all_attempts_after_command_timeout() {
     let (client, fake) = client(|_| ());
-    (0..CROWD).for_each(|_| fake.next("fair/acquire", Fate::Late(secs(60))));
+    fake.times(CROWD, "fair/acquire", || Fate::Late(secs(60)));
     let lock = client.fair("x");
     let crowd = tokio::spawn(async move { join_all((0..CROWD).map(|_| lock.lock())).await });
     tokio::time::sleep(secs(4)).await;

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::fake::{Fake, Fate, Sent};
-use super::{client, done, got, ms, secs, settle};
+use super::{begin, client, done, got, ms, secs, settle};
 use crate::lock::DistLock as _;
 use crate::names::LockName;
 use crate::transport::Reply;
@@ -32,9 +32,8 @@ fn asked(fake: &Fake) -> Vec<Sent> {
 /// Starts an acquire that gets a queue entry and subscribes to its inbox.
 async fn stands(client: &Client, fake: &Fake, how: Acquire) -> JoinHandle<Result<Option<Guard>>> {
     let before = asked(fake).len();
-    (0..2).for_each(|_| fake.next("fair/acquire", busy(60_000)));
-    let lock = client.fair("x");
-    let waits = tokio::spawn(async move { lock.acquire(how).await });
+    fake.times(2, "fair/acquire", || busy(60_000));
+    let waits = begin(&client.fair("x"), how);
     settle().await;
     assert_eq!(asked(fake).len(), before + 2, "once more behind the subscription");
     waits
@@ -52,15 +51,11 @@ fn tell(fake: &Fake, lease: Option<u32>) {
 #[tokio::test(start_paused = true)]
 async fn unacknowledged_acquire_is_undone_and_retried_later() {
     let (client, fake) = client(|_| ());
-    for fate in [Fate::Unacknowledged, HELD] {
-        fake.next("fair/acquire", fate);
-    }
-    let lock = client.fair("x");
-    let waits = tokio::spawn(async move { lock.lock().await });
-    sleep(ms(400)).await;
-    settle().await;
+    [Fate::Unacknowledged, HELD].into_iter().for_each(|fate| fake.next("fair/acquire", fate));
+    let waits = begin(&client.fair("x"), Acquire::new());
+    sleep(ms(420)).await;
     assert_eq!((asked(&fake).len(), fake.sent("fair/leave").len()), (1, 1));
-    let guard = waits.await.unwrap().unwrap();
+    let guard = waits.await.unwrap().unwrap().unwrap();
     assert_eq!(asked(&fake).len(), 2);
     guard.unlock().await.unwrap();
     // The fake runs no `fair/leave`, so the undo did not remove the key.
@@ -99,7 +94,7 @@ async fn waiter_acquires_by_message_without_command_where_safe() {
         if let Some((least, most)) = left {
             assert!((least..most).contains(&guard.remaining()), "{:?} of {lease}", guard.remaining());
             // A regular round renews a lease that lasts until then.
-            (0..2).for_each(|_| fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1)]))));
+            fake.times(2, "renew", || Fate::Answer(Reply::List(vec![Reply::Int(1)])));
             sleep(ms(1_100)).await;
             let renewed: Vec<usize> = fake.sent("renew").iter().map(|sent| sent.keys).collect();
             assert_eq!(renewed, if lease == 5_000 { vec![1] } else { vec![] });
@@ -124,8 +119,8 @@ async fn queue_entry_is_requested_once_and_kept_by_refreshes() {
     sleep(secs(30)).await;
     assert_eq!((asked(&fake).len(), fake.sent("refresh").len()), (2, 30));
     // From here on, no refresh confirms the entry.
-    (0..8).for_each(|_| fake.next("refresh", Fate::NotSent));
-    (0..8).for_each(|_| fake.next("fair/acquire", busy(60_000)));
+    fake.times(8, "refresh", || Fate::NotSent);
+    fake.times(8, "fair/acquire", || busy(60_000));
     sleep(secs(8)).await;
     let more = asked(&fake).len() - 2;
     assert!((1..=4).contains(&more), "{more}");
@@ -154,8 +149,7 @@ async fn grant_by_message_counts_before_the_reply_arrives() {
     tell(&fake, Some(30_000));
     got(ms(10), waits).await.unlock().await.unwrap();
     fake.next("fair/acquire", Fate::Later(Reply::List(vec![Reply::Int(60_000), Reply::Int(AT)]), ms(100)));
-    let lock = client.fair("x");
-    let waits = tokio::spawn(async move { lock.acquire(Acquire::new()).await });
+    let waits = begin(&client.fair("x"), Acquire::new());
     sleep(ms(50)).await;
     let sent = asked(&fake).pop().unwrap();
     assert!(sent.text(7).ends_with(&format!("={}", sent.text(2))), "{sent:?}");
@@ -175,8 +169,7 @@ async fn grant_by_message_counts_before_the_reply_arrives() {
     got(ms(10), waits).await.unlock().await.unwrap();
     fake.calm();
     fake.next("fair/acquire", busy(60_000));
-    let lock = client.fair("x");
-    let waits = tokio::spawn(async move { lock.acquire(Acquire::new()).await });
+    let waits = begin(&client.fair("x"), Acquire::new());
     settle().await;
     let left = fake.sent("leave").len();
     fake.next("fair/acquire", int(-6));
@@ -207,9 +200,8 @@ async fn grant_by_message_counts_before_the_reply_arrives() {
 async fn waiter_checks_lock_when_a_short_lease_ends() {
     for (left, looks) in [(300, 1), (1_500, 0)] {
         let (client, fake) = client(|_| ());
-        (0..2).for_each(|_| fake.next("fair/acquire", busy(left)));
-        let lock = client.fair("x");
-        let waits = tokio::spawn(async move { lock.lock_for(ms(700)).await });
+        fake.times(2, "fair/acquire", || busy(left));
+        let waits = begin(&client.fair("x"), Acquire::new().wait(ms(700)));
         sleep(ms(350)).await;
         assert_eq!(fake.sent("refresh").len(), looks, "{left}");
         fake.next("fair/acquire", busy(60_000));
@@ -241,14 +233,8 @@ async fn client_checks_lock_after_its_release_notified_a_waiter() {
                     assert_eq!(lock.release(&client.owner()).await.is_ok(), told);
                 }
                 "force" => {
-                    fake.next(
-                        "fair/force",
-                        if told {
-                            Fate::Answer(Reply::List(vec![Reply::Int(1), Reply::Int(1)]))
-                        } else {
-                            Fate::Refused("NOPERM no")
-                        },
-                    );
+                    let told_one = Fate::Answer(Reply::List(vec![Reply::Int(1), Reply::Int(1)]));
+                    fake.next("fair/force", if told { told_one } else { Fate::Refused("NOPERM no") });
                     assert_eq!(lock.force_unlock().await.is_ok(), told);
                 }
                 _ => {

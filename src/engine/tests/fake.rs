@@ -130,6 +130,11 @@ impl Fake {
         self.state.lock().fates.push((script, fate));
     }
 
+    /// Calls [`Self::next`] this many times. [`Self::calm`] clears the fates that are left.
+    pub(super) fn times(&self, count: usize, script: &'static str, fate: impl Fn() -> Fate) {
+        (0..count).for_each(|_| self.next(script, fate()));
+    }
+
     /// Makes bare commands cheap from here on.
     pub(super) fn prefer_bare_commands(&self) {
         self.prefers_bare.store(true, Ordering::Relaxed);
@@ -208,6 +213,12 @@ impl Fake {
     /// Deletes the lock without a message.
     pub(super) fn delete(&self, name: &str) {
         self.sim.command(&[b"del", name.as_bytes()]);
+    }
+
+    /// Deletes the lock, and announces that it is free.
+    pub(super) fn free(&self, name: &str) {
+        self.delete(name);
+        self.publish(name);
     }
 
     pub(super) fn persist(&self, name: &str) {

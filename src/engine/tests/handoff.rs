@@ -1,8 +1,12 @@
 //! Hand-over of a lock to a waiter of the same process.
 
-use super::fake::Fate;
-use super::{client, done, lock_in_turn, ms, no_trace, secs, settle, waiter};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::fake::{Fake, Fate};
+use super::{begin, client, done, learn_clock, leaves_no_trace, lock_in_turn, ms, secs, settle, waiter, with_lock};
 use crate::transport::Reply;
+use crate::{Acquire, Client, Guard};
 
 #[tokio::test(start_paused = true)]
 async fn lock_is_handed_over_up_to_limit_and_time_then_released() {
@@ -23,16 +27,13 @@ async fn lock_is_handed_over_up_to_limit_and_time_then_released() {
         let lock = client.reentrant("x");
         let first = waiter(&lock);
         settle().await;
-        let all = tokio::spawn({
-            let client = client.clone();
-            async move { lock_in_turn(&client, "x", count - 1, hold).await }
-        });
+        let others = client.clone();
+        let all = tokio::spawn(async move { lock_in_turn(&others, "x", count - 1, hold).await });
         settle().await;
         let before = fake.sent("acquire").len();
-        fake.delete("x");
-        fake.publish("x");
+        fake.free("x");
         let first = first.await.unwrap();
-        tokio::time::sleep(hold).await;
+        sleep(hold).await;
         first.unlock().await.unwrap();
         let order = all.await.unwrap();
         assert_eq!(order, (0..count - 1).collect::<Vec<_>>());
@@ -40,16 +41,14 @@ async fn lock_is_handed_over_up_to_limit_and_time_then_released() {
         assert_eq!(releases, series, "{count} guards, {hold:?}, {limit} hand-offs, {time:?}");
         // A waiter may look before other processes have had their turn, which adds attempts.
         assert!((series..=2 * series).contains(&acquires), "{acquires} acquires for {series} series");
-        no_trace(&client, &fake).await;
-        done(client, &fake).await;
+        leaves_no_trace(client, &fake).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn lock_handed_to_dropped_waiter_reaches_next_waiter_or_is_released() {
     for (behind, waiter_first) in [(0, false), (1, false), (2, false), (1, true)] {
-        let (client, fake) = client(|_| ());
-        let lock = client.reentrant("x");
+        let (client, fake, lock) = with_lock();
         let held = lock.lock().await.unwrap();
         let mut leaves = Box::pin(lock.lock());
         assert!(futures::poll!(&mut leaves).is_pending());
@@ -75,15 +74,13 @@ async fn lock_handed_to_dropped_waiter_reaches_next_waiter_or_is_released() {
         settle().await;
         assert_eq!(fake.held(), Vec::<String>::new());
         assert_eq!(client.stats().holds, 0);
-        no_trace(&client, &fake).await;
-        done(client, &fake).await;
+        leaves_no_trace(client, &fake).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn lock_with_explicit_lease_is_not_handed_over() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     let leased = lock.lock_leased(secs(10)).await.unwrap();
     let next = waiter(&lock);
     settle().await;
@@ -91,18 +88,14 @@ async fn lock_with_explicit_lease_is_not_handed_over() {
     let next = next.await.unwrap();
     assert_eq!(fake.sent("release").len(), 1);
     // A waiter that wants an explicit lease gets no hand-over.
-    let leased = {
-        let lock = lock.clone();
-        tokio::spawn(async move { lock.lock_leased(secs(10)).await.unwrap() })
-    };
+    let leased = begin(&lock, Acquire::new().lease(secs(10)));
     settle().await;
     next.unlock().await.unwrap();
-    let leased = leased.await.unwrap();
+    let leased = leased.await.unwrap().unwrap().unwrap();
     assert_eq!(fake.sent("release").len(), 2);
     assert!(fake.left("x").unwrap() <= secs(10));
     leased.unlock().await.unwrap();
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    leaves_no_trace(client, &fake).await;
 }
 
 /// An `extend` without a reply may have shortened the lease. The next holder must not rely on a longer one.
@@ -110,15 +103,14 @@ async fn lock_with_explicit_lease_is_not_handed_over() {
 async fn lock_with_lease_in_doubt_is_handed_over_only_after_renewal() {
     for renewed in [false, true] {
         let (client, fake) = client(|options| options.handoff_time = secs(3600));
-        // The acquire teaches the client the server's clock.
-        super::release::acquire(&client, &client.owner()).await.unlock().await.unwrap();
+        learn_clock(&client, &client.owner()).await;
         let lock = client.reentrant("x");
         let held = lock.lock().await.unwrap();
         client.renew_now().await;
         fake.next("renew", Fate::Lost(true));
         held.extend(secs(12)).await.unwrap_err();
         let waits = waiter(&lock);
-        tokio::time::sleep(secs(4)).await;
+        sleep(secs(4)).await;
         if renewed {
             client.renew_now().await;
         }
@@ -130,6 +122,13 @@ async fn lock_with_lease_in_doubt_is_handed_over_only_after_renewal() {
         guard.unlock().await.unwrap();
         done(client, &fake).await;
     }
+}
+
+/// The other holder releases. The waiter acquires at once, and nothing is left.
+async fn takes_its_turn(waits: JoinHandle<Guard>, client: Client, fake: &Fake) {
+    fake.free("x");
+    timeout(ms(3), waits).await.expect("its turn").unwrap().unlock().await.unwrap();
+    leaves_no_trace(client, fake).await;
 }
 
 /// The hand-over limit is reached, and the lock is released at the server. This process then yields to other clients if
@@ -146,8 +145,7 @@ async fn process_yields_once_to_notified_receivers_after_its_turn() {
         settle().await;
         let (second, third) = (waiter(&lock), waiter(&lock));
         settle().await;
-        fake.delete("x");
-        fake.publish("x");
+        fake.free("x");
         first.await.unwrap().unlock().await.unwrap();
         let second = second.await.unwrap();
         assert_eq!(fake.sent("release").len(), 0, "handed over");
@@ -156,20 +154,16 @@ async fn process_yields_once_to_notified_receivers_after_its_turn() {
         // The release's message arrives before its reply, and another client acquires the lock first.
         fake.next("release", Fate::Answer(Reply::Int(told)));
         let unlock = tokio::spawn(second.unlock());
-        tokio::time::sleep(ms(1)).await;
+        sleep(ms(1)).await;
         fake.steal("x", secs(3600));
         fake.publish("x");
         unlock.await.unwrap().unwrap();
-        tokio::time::sleep(ms(1)).await;
+        sleep(ms(1)).await;
         assert_eq!(asked(), usize::from(!gives_way), "told {told}");
-        tokio::time::sleep(ms(11)).await;
+        sleep(ms(11)).await;
         assert_eq!(asked(), 1, "told {told}");
         // The other client has had its turn, so its release is answered at once.
-        fake.delete("x");
-        fake.publish("x");
-        tokio::time::timeout(ms(3), third).await.expect("gives way again").unwrap().unlock().await.unwrap();
-        no_trace(&client, &fake).await;
-        done(client, &fake).await;
+        takes_its_turn(third, client, &fake).await;
     }
 }
 
@@ -187,8 +181,8 @@ async fn lock_not_kept_by_watchdog_is_released_instead_of_handed_over() {
             held.extend(secs(12)).await.unwrap();
         } else {
             // All renewals fail until less than a third of the lease is left.
-            (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
-            tokio::time::sleep(secs(21)).await;
+            fake.times(1000, "renew", || Fate::NotSent);
+            sleep(secs(21)).await;
         }
         held.unlock().await.unwrap();
         let next = waits.await.unwrap();
@@ -196,8 +190,7 @@ async fn lock_not_kept_by_watchdog_is_released_instead_of_handed_over() {
         fake.calm();
         assert!(next.remaining() > secs(29) && next.remaining() <= fake.left("x").unwrap());
         next.unlock().await.unwrap();
-        no_trace(&client, &fake).await;
-        done(client, &fake).await;
+        leaves_no_trace(client, &fake).await;
     }
 }
 
@@ -205,13 +198,11 @@ async fn lock_not_kept_by_watchdog_is_released_instead_of_handed_over() {
 /// command meanwhile.
 #[tokio::test(start_paused = true)]
 async fn process_yields_to_all_receivers_of_its_release() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     fake.steal("x", secs(3600));
     let first = waiter(&lock);
     settle().await;
-    fake.delete("x");
-    fake.publish("x");
+    fake.free("x");
     let first = first.await.unwrap();
     fake.next("release", Fate::Answer(Reply::Int(-4)));
     first.unlock().await.unwrap();
@@ -220,22 +211,17 @@ async fn process_yields_to_all_receivers_of_its_release() {
     let asked = fake.sent("acquire").len();
     let second = waiter(&lock);
     for _ in 0..2 {
-        tokio::time::sleep(ms(9)).await;
+        sleep(ms(9)).await;
         fake.publish("x");
     }
-    tokio::time::sleep(ms(9)).await;
+    sleep(ms(9)).await;
     assert_eq!(fake.sent("acquire").len(), asked);
-    fake.delete("x");
-    fake.publish("x");
-    tokio::time::timeout(ms(3), second).await.expect("its turn").unwrap().unlock().await.unwrap();
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    takes_its_turn(second, client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn short_wait_acquires_despite_yielding_to_others() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     for _ in 0..3 {
         let guard = lock.lock_for(ms(4)).await.unwrap().expect("free");
         fake.next("release", Fate::Answer(Reply::Int(-5)));
@@ -243,28 +229,22 @@ async fn short_wait_acquires_despite_yielding_to_others() {
         fake.delete("x");
     }
     drop(lock.try_lock().await.unwrap().expect("free"));
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    leaves_no_trace(client, &fake).await;
 }
 
 /// A process whose tasks never waited yields, too. It subscribes to receive the releases of other processes.
 #[tokio::test(start_paused = true)]
 async fn process_that_never_waited_yields_to_receivers() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     let guard = lock.lock().await.unwrap();
     fake.next("release", Fate::Answer(Reply::Int(-1)));
     guard.unlock().await.unwrap();
     fake.steal("x", secs(3600));
     let asked = fake.sent("acquire").len();
     let next = waiter(&lock);
-    tokio::time::sleep(ms(8)).await;
+    sleep(ms(8)).await;
     assert_eq!((fake.sent("acquire").len(), fake.channels()), (asked, 1));
-    fake.delete("x");
-    fake.publish("x");
-    tokio::time::timeout(ms(3), next).await.expect("its turn").unwrap().unlock().await.unwrap();
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    takes_its_turn(next, client, &fake).await;
 }
 
 /// Other clients received the release of these locks, and this process never acquires them again. No state of the locks
@@ -272,13 +252,12 @@ async fn process_that_never_waited_yields_to_receivers() {
 #[tokio::test(start_paused = true)]
 async fn release_that_notified_others_leaves_no_registry_entry() {
     let (client, fake) = client(|_| ());
-    for n in 0..100 {
-        let guard = client.reentrant(&format!("x{n}")).lock().await.unwrap();
+    for name in (0..100).map(|n| format!("x{n}")) {
+        let guard = client.reentrant(&name).lock().await.unwrap();
         fake.next("release", Fate::Answer(Reply::Int(-7)));
         guard.unlock().await.unwrap();
-        fake.delete(&format!("x{n}"));
+        fake.delete(&name);
     }
-    tokio::time::sleep(ms(30)).await;
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    sleep(ms(30)).await;
+    leaves_no_trace(client, &fake).await;
 }

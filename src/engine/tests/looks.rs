@@ -1,26 +1,26 @@
 //! When a waiter looks at the lock (checks who holds it), and the result of its last look.
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::fake::Fate;
 use super::release::acquire;
-use super::{client, done, ms, no_trace, secs, settle, waiter};
+use super::{
+    begin, client, done, leaves_no_trace, ms, no_trace, secs, settle, takes, waiter, with_lock, with_lock_and_owner,
+};
 use crate::transport::Reply;
 use crate::{Acquire, Error, Flavour};
 
 /// A message about a lock that this process holds means that another client has changed the lock.
 #[tokio::test(start_paused = true)]
 async fn waiter_for_lock_held_in_process_looks_only_at_a_message() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     let held = lock.lock().await.unwrap();
     let waits = waiter(&lock);
     settle().await;
     let asked = fake.sent("acquire").len();
-    tokio::time::sleep(secs(60)).await;
+    sleep(secs(60)).await;
     assert_eq!(fake.sent("acquire").len(), asked);
-    fake.delete("x");
-    fake.publish("x");
+    fake.free("x");
     let next = timeout(ms(20), waits).await.expect("asleep").unwrap();
     assert!(held.unlock().await.is_err());
     next.unlock().await.unwrap();
@@ -31,34 +31,27 @@ async fn waiter_for_lock_held_in_process_looks_only_at_a_message() {
 /// polls at random intervals of 1 to 5 ms.
 #[tokio::test(start_paused = true)]
 async fn waiter_looks_when_the_lease_is_over() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     for listens in [true, false] {
         let asked = fake.sent("acquire").len();
         fake.gate(listens);
         fake.steal("x", ms(300));
-        let began = Instant::now();
-        lock.lock().await.unwrap().unlock().await.unwrap();
-        assert!((ms(300)..ms(310)).contains(&began.elapsed()), "{:?}", began.elapsed());
+        takes(ms(300)..ms(310), lock.lock()).await.unwrap().unlock().await.unwrap();
         // With a subscription there is one more attempt.
         assert_eq!(fake.sent("acquire").len() - asked, if listens { 3 } else { 2 });
         fake.gate(true);
         no_trace(&client, &fake).await;
     }
-    (0..20).for_each(|_| fake.next("acquire", Fate::Answer(Reply::Int(0))));
-    let began = Instant::now();
-    lock.lock().await.unwrap().unlock().await.unwrap();
-    assert!((ms(60)..ms(180)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    fake.times(20, "acquire", || Fate::Answer(Reply::Int(0)));
+    takes(ms(60)..ms(180), lock.lock()).await.unwrap().unlock().await.unwrap();
+    leaves_no_trace(client, &fake).await;
 }
 
 /// An answer shows whether the owner already holds the lock. A command that was not sent shows nothing, so it is
 /// retried.
 #[tokio::test(start_paused = true)]
 async fn owner_reenters_past_waiters_after_an_unsent_command() {
-    let (client, fake) = client(|_| ());
-    let (lock, me) = (client.reentrant("x"), client.owner());
+    let (client, fake, lock, me) = with_lock_and_owner();
     // From here on, this client does not count the hold as its own.
     drop(acquire(&client, &me).await.into_owner());
     let waits = waiter(&lock);
@@ -66,8 +59,7 @@ async fn owner_reenters_past_waiters_after_an_unsent_command() {
     fake.next("acquire", Fate::NotSent);
     let guard = lock.acquire(Acquire::new().owner(&me).wait(secs(2))).await.unwrap().expect("queued behind others");
     guard.unlock().await.unwrap();
-    fake.delete("x");
-    fake.publish("x");
+    fake.free("x");
     waits.await.unwrap().unlock().await.unwrap();
     done(client, &fake).await;
 }
@@ -76,15 +68,14 @@ async fn owner_reenters_past_waiters_after_an_unsent_command() {
 #[tokio::test(start_paused = true)]
 async fn wait_that_ends_before_its_answer_is_an_error_unless_a_holder_was_seen() {
     for (failed_before, seen_before) in [(false, false), (true, false), (false, true)] {
-        let (client, fake) = client(|_| ());
-        let lock = client.reentrant("x");
+        let (client, fake, lock) = with_lock();
         let other = client.reentrant("other").lock().await.unwrap();
         let answered = tokio::spawn({
             let client = client.clone();
             async move {
                 for _ in 0..100 {
                     client.renew_now().await;
-                    tokio::time::sleep(ms(5)).await;
+                    sleep(ms(5)).await;
                 }
             }
         });
@@ -96,19 +87,17 @@ async fn wait_that_ends_before_its_answer_is_an_error_unless_a_holder_was_seen()
             fake.next("acquire", Fate::Answer(Reply::Int(3_600_000)));
         }
         fake.next("acquire", Fate::Late(ms(700)));
-        let began = Instant::now();
-        let outcome = lock.lock_for(ms(400)).await;
-        assert!((ms(400)..ms(440)).contains(&began.elapsed()), "{:?}", began.elapsed());
-        if failed_before {
-            assert!(matches!(outcome, Err(Error::Connection { .. })), "{outcome:?}");
-        } else if seen_before {
-            assert!(matches!(outcome, Ok(None)), "{outcome:?}");
-        } else {
-            assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
-        }
+        let outcome = takes(ms(400)..ms(440), lock.lock_for(ms(400))).await;
+        let is_told = match outcome {
+            Err(Error::Connection { .. }) => failed_before,
+            Ok(None) => seen_before,
+            Err(Error::Timeout { .. }) => !failed_before && !seen_before,
+            _ => false,
+        };
+        assert!(is_told, "failed before: {failed_before}, seen before: {seen_before}, {outcome:?}");
         answered.await.unwrap();
         other.unlock().await.unwrap();
-        tokio::time::sleep(secs(5)).await;
+        sleep(secs(5)).await;
         done(client, &fake).await;
     }
 }
@@ -124,7 +113,7 @@ async fn waiter_looks_when_lock_may_be_free_without_a_message() {
         let mut held = Some(lock.lock_leased(secs(3600)).await.unwrap());
         let waits = waiter(&lock);
         // This time is between two looks of the waiter.
-        tokio::time::sleep(ms(700)).await;
+        sleep(ms(700)).await;
         fake.delete("x");
         match why {
             "over" => assert!(held.take().unwrap().unlock().await.is_err()),
@@ -156,11 +145,8 @@ async fn wait_that_ends_at_a_silent_server_is_an_error() {
         let (client, fake) = client(|_| ());
         let other = client.reentrant("other").lock().await.unwrap();
         fake.steal("x", secs(3600));
-        let waits = tokio::spawn({
-            let lock = client.reentrant("x");
-            async move { lock.lock_for(ms(800)).await }
-        });
-        tokio::time::sleep(ms(200)).await;
+        let waits = begin(&client.reentrant("x"), Acquire::new().wait(ms(800)));
+        sleep(ms(200)).await;
         if silent {
             fake.next("renew", Fate::Late(secs(2)));
             // This is the waiter's last attempt before its wait ends.
@@ -168,14 +154,11 @@ async fn wait_that_ends_at_a_silent_server_is_an_error() {
         }
         let (outcome, _) = tokio::join!(waits, client.renew_now());
         let outcome = outcome.unwrap();
-        if silent {
-            assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
-        } else {
-            assert!(matches!(outcome, Ok(None)), "{outcome:?}");
-        }
+        let is_told = if silent { matches!(outcome, Err(Error::Timeout { .. })) } else { matches!(outcome, Ok(None)) };
+        assert!(is_told, "silent: {silent}, {outcome:?}");
         other.unlock().await.unwrap();
         fake.delete("x");
-        tokio::time::sleep(secs(3)).await;
+        sleep(secs(3)).await;
         done(client, &fake).await;
     }
 }
@@ -204,7 +187,7 @@ async fn waiter_tries_once_more_before_its_wait_ends() {
             let lock = client.lock(flavour, "x");
             async move { lock.lock_for(secs(3)).await }
         });
-        tokio::time::sleep(secs(1)).await;
+        sleep(secs(1)).await;
         fake.delete("x");
         let outcome = timeout(ms(2_050), waits).await.expect("the wait is over").unwrap();
         let guard = outcome.unwrap_or_else(|error| panic!("{flavour}: {error:?}"));
@@ -220,14 +203,11 @@ async fn waiter_tries_once_more_before_its_wait_ends() {
 /// Tasks of one process wait for the first task's attempt. Without its answer, none of them has seen a holder.
 #[tokio::test(start_paused = true)]
 async fn tasks_queued_behind_an_unanswered_attempt_time_out_and_are_not_busy() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     fake.next("acquire", Fate::Late(secs(2)));
-    let outcomes = futures::future::join_all((0..15).map(|_| lock.lock_for(ms(50)))).await;
-    for outcome in outcomes {
+    for outcome in futures::future::join_all((0..15).map(|_| lock.lock_for(ms(50)))).await {
         assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
     }
-    tokio::time::sleep(secs(5)).await;
-    settle().await;
+    sleep(secs(5)).await;
     done(client, &fake).await;
 }

@@ -36,7 +36,7 @@ async fn multi_lock_granted_late_or_after_shutdown_is_released() {
     }
 }
 
-/// Only two locks were requested, so the reply is invalid. The server may have acquired them.
+/// Only two locks were requested, so the reply is invalid, or it is lost. The server may have acquired them.
 #[tokio::test(start_paused = true)]
 async fn multi_lock_with_unexpected_reply_fails_and_is_undone() {
     let (client, fake) = client(|_| ());
@@ -52,5 +52,12 @@ async fn multi_lock_with_unexpected_reply_fails_and_is_undone() {
         tokio::time::sleep(secs(10)).await;
         assert_eq!(fake.sent("release").len(), 4 * n);
     }
+    // The reply is lost. The undo runs long before the leases end.
+    fake.next("multi/acquire", Fate::Lost(true));
+    let outcome = client.multi(["a", "b"]).acquire(Acquire::new().wait(ms(0))).await;
+    assert!(outcome.as_ref().is_err_and(Error::outcome_unknown), "{outcome:?}");
+    settle().await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    tokio::time::sleep(secs(10)).await;
     done(client, &fake).await;
 }

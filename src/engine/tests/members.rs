@@ -4,14 +4,16 @@ mod moved;
 
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
+
 use super::fake::{Fake, Fate};
-use super::{ms, secs, settle, waiter};
+use super::{begin, ms, secs, settle, waiter};
 use crate::client::Client;
 use crate::engine::Engine;
 use crate::owner::client_id;
 use crate::runtime::reaper::Reaper;
 use crate::topology::Topology;
-use crate::transport::Transport;
+use crate::transport::{Arg, Transport};
 use crate::{Acquire, DistLock as _, Guard, Options};
 
 /// A client of two servers. Names that end in 0 live on the first server, names that end in 1 on the second.
@@ -34,6 +36,23 @@ fn sent(fakes: &[Arc<Fake>; 2], script: &str) -> [usize; 2] {
     fakes.each_ref().map(|fake| fake.sent(script).len())
 }
 
+fn held(fakes: &[Arc<Fake>; 2]) -> [usize; 2] {
+    fakes.each_ref().map(|fake| fake.held().len())
+}
+
+async fn done(client: Client, fakes: &[Arc<Fake>; 2]) {
+    client.shutdown(secs(60)).await.unwrap();
+    settle().await;
+    assert_eq!(held(fakes), [0, 0]);
+}
+
+/// Another client holds a lock at each server. Returns the names of these locks.
+fn steal_both(fakes: &[Arc<Fake>; 2]) -> [&'static str; 2] {
+    let names = ["busy:0", "busy:1"];
+    fakes.iter().zip(names).for_each(|(fake, name)| fake.steal(name, secs(3600)));
+    names
+}
+
 #[tokio::test(start_paused = true)]
 async fn server_reconnect_confirms_its_own_holds_and_wakes_its_waiters() {
     let (client, fakes) = client_of_two();
@@ -41,10 +60,7 @@ async fn server_reconnect_confirms_its_own_holds_and_wakes_its_waiters() {
     for name in ["held:0", "also:0", "held:1", "also:1"] {
         guards.push(client.reentrant(name).lock().await.unwrap());
     }
-    for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
-        fake.steal(name, secs(3600));
-    }
-    let waiters = ["busy:0", "busy:1"].map(|name| waiter(&client.reentrant(name)));
+    let waiters = steal_both(&fakes).map(|name| waiter(&client.reentrant(name)));
     settle().await;
     let asked = sent(&fakes, "acquire");
     assert_eq!(sent(&fakes, "renew"), [0, 0]);
@@ -58,17 +74,14 @@ async fn server_reconnect_confirms_its_own_holds_and_wakes_its_waiters() {
     tokio::time::sleep(secs(10)).await;
     assert_eq!(sent(&fakes, "renew"), [1, 2]);
     for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
-        fake.delete(name);
-        fake.publish(name);
+        fake.free(name);
     }
     for waiter in waiters {
         drop(waiter.await.unwrap());
     }
-    assert!(guards.iter().all(crate::Guard::is_held));
+    assert!(guards.iter().all(Guard::is_held));
     drop(guards);
-    client.shutdown(secs(60)).await.unwrap();
-    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
-    settle().await;
+    done(client, &fakes).await;
 }
 
 /// Commands to one server hang. Each server has its own rounds of renewal.
@@ -76,13 +89,10 @@ async fn server_reconnect_confirms_its_own_holds_and_wakes_its_waiters() {
 async fn silent_server_does_not_affect_names_of_another_server() {
     let (client, fakes) = client_of_two();
     let guards = [client.reentrant("held:0").lock().await.unwrap(), client.reentrant("held:1").lock().await.unwrap()];
-    for _ in 0..1_000 {
-        fakes[0].next("renew", Fate::Late(secs(3)));
-        fakes[0].next("acquire", Fate::Late(secs(3)));
-    }
+    ["renew", "acquire"].into_iter().for_each(|script| fakes[0].times(1_000, script, || Fate::Late(secs(3))));
     // This is longer than the lease, and the first server's rounds hang meanwhile.
     tokio::time::sleep(secs(31)).await;
-    assert!(guards.iter().all(crate::Guard::is_held));
+    assert!(guards.iter().all(Guard::is_held));
     let [hanging, healthy] = sent(&fakes, "renew");
     assert!(hanging >= 2, "{hanging}");
     assert_eq!(healthy, 3, "every third of the watchdog, as without the other");
@@ -91,8 +101,7 @@ async fn silent_server_does_not_affect_names_of_another_server() {
     assert!(wait("asked:1").await.unwrap().is_some());
     fakes[0].calm();
     drop(guards);
-    client.shutdown(secs(60)).await.unwrap();
-    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+    done(client, &fakes).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,24 +119,21 @@ async fn last_moment_uses_the_clock_of_its_own_server() {
         }
     }
     // Now both clocks are known. No command is refused as too late, and no last moment is an hour too late.
-    let before = fakes.each_ref().map(|fake| fake.sent("acquire").len());
+    let before = sent(&fakes, "acquire");
     for name in ["first:0", "first:1", "first:0", "first:1"] {
         guards.push(client.reentrant(name).acquire(how()).await.unwrap().unwrap());
     }
-    let after = fakes.each_ref().map(|fake| fake.sent("acquire").len());
-    assert_eq!([after[0] - before[0], after[1] - before[1]], [2, 2]);
-    let last = |fake: &Fake| fake.sent("acquire").last().unwrap().words.clone();
-    let apart = |words: Vec<crate::transport::Arg>, at: i64| {
-        words.iter().any(|word| matches!(word, crate::transport::Arg::Int(last) if (last - at).abs() < 60_000))
-    };
+    assert_eq!(sent(&fakes, "acquire"), before.map(|before| before + 2));
     for fake in &fakes {
-        assert!(apart(last(fake), fake.clock_ms()), "{:?} at {}", last(fake), fake.clock_ms());
+        let (words, now) = (fake.sent("acquire").pop().unwrap().words, fake.clock_ms());
+        let is_last_moment = |word: &Arg| matches!(word, Arg::Int(last) if (last - now).abs() < 60_000);
+        assert!(words.iter().any(is_last_moment), "{words:?} at {now}");
     }
     drop(guards);
-    client.shutdown(secs(60)).await.unwrap();
+    done(client, &fakes).await;
 }
 
-type Waiting = tokio::task::JoinHandle<crate::Result<Option<(usize, Guard)>>>;
+type Waiting = JoinHandle<crate::Result<Option<(usize, Guard)>>>;
 
 /// A task waits for either segment of a striped lock. Other clients hold both segments, each at its own server. The
 /// task waits in the striped lock's local queue, or `by_itself`.
@@ -149,9 +155,7 @@ async fn waiter_for_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waiting
 async fn segment_is_acquired_once_its_server_is_back() {
     for by_itself in [false, true] {
         let (client, fakes, got) = waiter_for_segment(by_itself).await;
-        for _ in 0..100_000 {
-            fakes[1].next("acquire", Fate::NotSent);
-        }
+        fakes[1].times(100_000, "acquire", || Fate::NotSent);
         tokio::time::sleep(client.engine().patience() * 3).await;
         assert!(!got.is_finished(), "the other one may come free");
         fakes[1].calm();
@@ -161,7 +165,7 @@ async fn segment_is_acquired_once_its_server_is_back() {
         assert_eq!(at, 1);
         guard.unlock().await.unwrap();
         fakes[0].delete("s:0");
-        client.shutdown(secs(60)).await.unwrap();
+        done(client, &fakes).await;
     }
 }
 
@@ -171,9 +175,7 @@ async fn segment_waiter_fails_when_all_servers_are_away() {
     for by_itself in [false, true] {
         let (client, fakes, got) = waiter_for_segment(by_itself).await;
         for fake in &fakes {
-            for _ in 0..100_000 {
-                fake.next("acquire", Fate::NotSent);
-            }
+            fake.times(100_000, "acquire", || Fate::NotSent);
         }
         let limit = client.engine().patience() * 3;
         let got = tokio::time::timeout(limit, got).await.expect("waits for ever").unwrap();
@@ -182,7 +184,7 @@ async fn segment_waiter_fails_when_all_servers_are_away() {
             fake.calm();
             fake.delete(name);
         }
-        client.shutdown(secs(60)).await.unwrap();
+        done(client, &fakes).await;
     }
 }
 
@@ -193,16 +195,16 @@ async fn multi_lock_over_two_servers_sends_one_script_to_each() {
     let multi = || client.multi(["a:0", "b:1", "c:0", "d:1", "e:0"]);
     let guard = multi().try_lock().await.unwrap().expect("all are free");
     assert_eq!(sent(&fakes, "multi/acquire"), [1, 1]);
-    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [3, 2]);
+    assert_eq!(held(&fakes), [3, 2]);
     guard.unlock().await.unwrap();
-    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+    assert_eq!(held(&fakes), [0, 0]);
     // One lock is busy, so the acquire releases the locks at the other server.
     fakes[1].steal("d:1", secs(3600));
     assert!(multi().try_lock().await.unwrap().is_none());
     settle().await;
-    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 1]);
+    assert_eq!(held(&fakes), [0, 1]);
     fakes[1].delete("d:1");
-    client.shutdown(secs(60)).await.unwrap();
+    done(client, &fakes).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,32 +212,22 @@ async fn preflight_queries_each_server_once() {
     let (client, fakes) = client_of_two();
     crate::engine::preflight::probe(client.engine()).await;
     assert_eq!(sent(&fakes, "preflight"), [1, 1]);
-    client.shutdown(secs(60)).await.unwrap();
+    done(client, &fakes).await;
 }
 
 /// The queue entries at the healthy server last 4.5 s, so they are refreshed every 1 to 2.2 s.
 #[tokio::test(start_paused = true)]
 async fn silent_server_does_not_delay_queue_refreshes_at_another() {
     let (client, fakes) = client_of_two();
-    for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
-        fake.steal(name, secs(3600));
-    }
-    let waiters = ["busy:0", "busy:1"].map(|name| {
-        let lock = client.fair(name);
-        tokio::spawn(async move { lock.lock().await.unwrap() })
-    });
+    let waiters = steal_both(&fakes).map(|name| begin(&client.fair(name), Acquire::new()));
     settle().await;
-    for _ in 0..1_000 {
-        fakes[0].next("refresh", Fate::Late(secs(3)));
-    }
+    fakes[0].times(1_000, "refresh", || Fate::Late(secs(3)));
     let before = sent(&fakes, "refresh")[1];
     tokio::time::sleep(secs(22)).await;
     let refreshed = sent(&fakes, "refresh")[1] - before;
     assert!(refreshed >= 18, "{refreshed} times in 22 s");
     fakes[0].calm();
-    for waiter in waiters {
-        waiter.abort();
-    }
+    waiters.iter().for_each(JoinHandle::abort);
     settle().await;
     client.shutdown(secs(60)).await.unwrap();
     settle().await;

@@ -38,15 +38,18 @@ mod suspend;
 mod table;
 mod wait;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::client::Client;
+use crate::engine::registry::Registry;
 use crate::transport::Transport;
-use crate::{Guard, Options, ReentrantLock, Result};
+use crate::{Acquire, DistLock, Guard, Options, Owner, ReentrantLock, Result};
 
 use fake::Fake;
 
@@ -58,6 +61,30 @@ fn client(change: impl FnOnce(&mut Options)) -> (Client, Arc<Fake>) {
     (Client::over(options, node).unwrap(), fake)
 }
 
+fn with_lock() -> (Client, Arc<Fake>, ReentrantLock) {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    (client, fake, lock)
+}
+
+fn with_owner() -> (Client, Arc<Fake>, Owner) {
+    let (client, fake) = client(|_| ());
+    let owner = client.owner();
+    (client, fake, owner)
+}
+
+fn with_lock_and_owner() -> (Client, Arc<Fake>, ReentrantLock, Owner) {
+    let (client, fake, lock) = with_lock();
+    let owner = client.owner();
+    (client, fake, lock, owner)
+}
+
+fn with_registry() -> (Client, Arc<Fake>, Arc<Registry>) {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    (client, fake, registry)
+}
+
 /// Lets all ready tasks run, and all work that takes no longer than a few replies.
 async fn settle() {
     tokio::time::sleep(ms(20)).await;
@@ -65,6 +92,8 @@ async fn settle() {
 
 /// Shuts down, and asserts that nothing is left in this process or on the server.
 async fn done(client: Client, fake: &Fake) {
+    // Background releases of dropped guards run before the shutdown.
+    settle().await;
     client.shutdown(Duration::from_secs(60)).await.unwrap();
     settle().await;
     let stats = client.stats();
@@ -87,6 +116,25 @@ const fn secs(secs: u64) -> Duration {
 fn waiter(lock: &ReentrantLock) -> JoinHandle<Guard> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+/// Starts an acquire in a task of its own.
+fn begin(lock: &(impl DistLock + Clone + 'static), how: Acquire) -> JoinHandle<Result<Option<Guard>>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire(how).await })
+}
+
+/// Waits for `what`, and asserts how long it took.
+async fn takes<T>(time: Range<Duration>, what: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let outcome = what.await;
+    assert!(time.contains(&began.elapsed()), "took {:?}, not {time:?}", began.elapsed());
+    outcome
+}
+
+/// Acquires and releases the lock `x`. The replies teach the client the server's clock.
+async fn learn_clock(client: &Client, owner: &Owner) {
+    release::acquire(client, owner).await.unlock().await.unwrap();
 }
 
 /// The guard of a wait that must succeed within this time.
@@ -120,4 +168,10 @@ async fn no_trace(client: &Client, fake: &Fake) {
     assert_eq!(client.engine().registry.names(), 0);
     let (made, ended) = fake.subscriptions();
     assert_eq!(made.len(), ended.len());
+}
+
+/// [`no_trace`], and [`done`].
+async fn leaves_no_trace(client: Client, fake: &Fake) {
+    no_trace(&client, fake).await;
+    done(client, fake).await;
 }

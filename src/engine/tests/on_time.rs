@@ -1,49 +1,45 @@
 //! Time limits of waits, of free locks without a message, of losses and of releases. Also: no guard reports a longer
 //! lease than it has, no late copy acquires, no loss affects another lock, and no closed client sends commands.
 
+use tokio::time::{sleep, timeout};
+
 use super::fake::Fate;
 use super::release::acquire;
-use super::{client, done, ms, secs, settle, waiter};
+use super::{client, done, learn_clock, ms, secs, settle, takes, waiter, with_lock, with_lock_and_owner, with_owner};
 use crate::lock::DistLock as _;
 use crate::{Acquire, Error, Released};
 
 #[tokio::test(start_paused = true)]
 async fn wait_ends_on_time_and_lock_freed_without_message_is_acquired() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     fake.steal("x", secs(3600));
-    let began = tokio::time::Instant::now();
-    assert!(lock.lock_for(ms(1500)).await.unwrap().is_none());
-    assert!((ms(1500)..ms(1520)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // The holder dies. The lock is acquired when the holder's lease ends.
-    fake.steal("x", ms(700));
-    let guard = tokio::time::timeout(ms(720), lock.lock()).await.expect("slept past the end of the lease").unwrap();
-    guard.unlock().await.unwrap();
+    assert!(takes(ms(1500)..ms(1520), lock.lock_for(ms(1500))).await.unwrap().is_none());
+    settle().await;
+    assert_eq!(fake.sent("release").len(), 0, "the wait has left nothing to undo");
     // The lock is deleted without a message. The waiter acquires it within the longest pause.
     fake.steal("x", secs(3600));
     let waits = waiter(&lock);
-    tokio::time::sleep(secs(1)).await;
+    sleep(secs(1)).await;
     fake.delete("x");
-    let guard = tokio::time::timeout(secs(5) + ms(20), waits).await.expect("slept without bound").unwrap();
+    let guard = timeout(secs(5) + ms(20), waits).await.expect("slept without bound").unwrap();
     guard.unlock().await.unwrap();
     done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn late_reply_makes_no_lease_longer() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     fake.next("acquire", Fate::Late(secs(2)));
     let outer = acquire(&client, &me).await;
     let is_true =
         || assert!(outer.remaining() <= fake.left("x").unwrap(), "{:?} of {:?}", outer.remaining(), fake.left("x"));
     is_true();
-    tokio::time::sleep(secs(5)).await;
+    sleep(secs(5)).await;
     fake.next("renew", Fate::Late(secs(2)));
     client.renew_now().await;
     is_true();
     let inner = acquire(&client, &me).await;
-    tokio::time::sleep(secs(5)).await;
+    sleep(secs(5)).await;
     fake.next("release", Fate::Late(secs(2)));
     assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
     is_true();
@@ -54,12 +50,10 @@ async fn late_reply_makes_no_lease_longer() {
 /// As in Redisson, a release that leaves other holds renews their lease.
 #[tokio::test(start_paused = true)]
 async fn partial_release_restarts_lease_of_remaining_holds() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
-    let leased =
-        || async { client.reentrant("x").acquire(Acquire::new().owner(&me).lease(secs(10))).await.unwrap().unwrap() };
+    let (client, fake, lock, me) = with_lock_and_owner();
+    let leased = async || lock.acquire(Acquire::new().owner(&me).lease(secs(10))).await.unwrap().unwrap();
     let (outer, inner) = (leased().await, leased().await);
-    tokio::time::sleep(secs(8)).await;
+    sleep(secs(8)).await;
     inner.unlock().await.unwrap();
     assert!(outer.remaining() > secs(9), "{:?}", outer.remaining());
     outer.unlock().await.unwrap();
@@ -67,27 +61,12 @@ async fn partial_release_restarts_lease_of_remaining_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn round_reports_loss_of_recently_acquired_lock() {
-    let (client, fake) = client(|_| ());
-    tokio::time::sleep(ms(9_300)).await;
-    let guard = client.reentrant("x").lock().await.unwrap();
-    fake.steal("x", secs(3600));
-    // A round comes every third of the watchdog's lease.
-    tokio::time::sleep(ms(900)).await;
-    assert!(!guard.is_held());
-    drop(guard);
-    fake.delete("x");
-    done(client, &fake).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn late_copy_of_acquire_leaves_no_hold() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
-    acquire(&client, &me).await.unlock().await.unwrap();
+    let (client, fake, me) = with_owner();
+    learn_clock(&client, &me).await;
     fake.next("acquire", Fate::Ghost(secs(20)));
     acquire(&client, &me).await.unlock().await.unwrap();
-    tokio::time::sleep(secs(21)).await;
+    sleep(secs(21)).await;
     assert_eq!(fake.held(), Vec::<String>::new());
     done(client, &fake).await;
 }
@@ -98,9 +77,9 @@ async fn failed_renewal_is_retried_soon_without_renewed_holds() {
     let guards = [client.reentrant("a").lock().await.unwrap(), client.reentrant("b").lock().await.unwrap()];
     fake.next("renew", Fate::NotSent);
     // This is the time of the first round, and of its retry after a tenth of the interval between rounds.
-    tokio::time::sleep(secs(10) + ms(100)).await;
+    sleep(secs(10) + ms(100)).await;
     assert_eq!(fake.sent("renew").len(), 2);
-    tokio::time::sleep(ms(1_100)).await;
+    sleep(ms(1_100)).await;
     assert_eq!(fake.sent("renew").len(), 3);
     assert!(["a", "b"].iter().all(|name| fake.left(name).unwrap() > secs(28)));
     drop(guards);
@@ -112,8 +91,8 @@ async fn failed_renewal_is_retried_soon_without_renewed_holds() {
 async fn unrenewed_hold_is_lost_and_leaves_the_table() {
     let (client, fake) = client(|_| ());
     let guard = client.reentrant("x").lock().await.unwrap();
-    (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
-    tokio::time::sleep(secs(35)).await;
+    fake.times(1000, "renew", || Fate::NotSent);
+    sleep(secs(35)).await;
     assert!(!guard.is_held());
     assert_eq!(client.stats().holds, 0);
     drop(guard);
@@ -124,10 +103,10 @@ async fn unrenewed_hold_is_lost_and_leaves_the_table() {
 async fn release_of_dropped_guard_is_retried_during_its_lease() {
     let (client, fake) = client(|_| ());
     drop(client.reentrant("x").lock().await.unwrap());
-    (0..1000).for_each(|_| fake.next("release", Fate::NotSent));
-    tokio::time::sleep(secs(24)).await;
+    fake.times(1000, "release", || Fate::NotSent);
+    sleep(secs(24)).await;
     fake.calm();
-    tokio::time::sleep(ms(2_100)).await;
+    sleep(ms(2_100)).await;
     assert_eq!(fake.held(), Vec::<String>::new());
     done(client, &fake).await;
 }
@@ -136,13 +115,13 @@ async fn release_of_dropped_guard_is_retried_during_its_lease() {
 async fn failed_undo_of_acquire_in_doubt_is_retried_soon() {
     let (client, fake) = client(|_| ());
     fake.next("acquire", Fate::Lost(true));
-    (0..2).for_each(|_| fake.next("release", Fate::NotSent));
+    fake.times(2, "release", || Fate::NotSent);
     let outcome = client.reentrant("x").try_lock().await;
     assert!(outcome.is_err_and(|error| error.outcome_unknown()));
     settle().await;
     assert_eq!(fake.held().len(), 1);
     // This is before the second look, which finds late copies.
-    tokio::time::sleep(ms(2_900)).await;
+    sleep(ms(2_900)).await;
     assert_eq!(fake.held(), Vec::<String>::new());
     done(client, &fake).await;
 }
@@ -162,8 +141,7 @@ async fn forced_release_ends_no_hold_of_another_lock() {
 /// notified nevertheless.
 #[tokio::test(start_paused = true)]
 async fn release_by_owner_ends_the_released_guard_at_once() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     let first = lock.lock().await.unwrap();
     let me = first.owner().clone();
     let second = acquire(&client, &me).await;
@@ -173,16 +151,15 @@ async fn release_by_owner_ends_the_released_guard_at_once() {
     assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
     assert_eq!([&second, &third].iter().filter(|guard| guard.is_held()).count(), 1);
     drop((first, second, third));
-    settle().await;
     done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn closed_client_sends_no_commands() {
-    let (client, fake) = client(|_| ());
-    let (lock, me) = (client.reentrant("x"), client.owner());
+    let (client, fake, lock, me) = with_lock_and_owner();
     client.shutdown(secs(1)).await.unwrap();
     assert!(matches!(lock.lock().await, Err(Error::Closed)));
+    assert!(matches!(lock.try_lock().await, Err(Error::Closed)));
     assert!(matches!(lock.release(&me).await, Err(Error::Closed)));
     assert!(matches!(lock.force_unlock().await, Err(Error::Closed)));
     assert!(matches!(lock.state().await, Err(Error::Closed)));
@@ -192,27 +169,16 @@ async fn closed_client_sends_no_commands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_name_is_refused() {
+async fn empty_name_or_zero_lease_is_refused() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant(""), client.owner());
     assert!(matches!(lock.lock().await, Err(Error::Config { .. })));
     assert!(matches!(lock.release(&me).await, Err(Error::Config { .. })));
     assert!(matches!(lock.force_unlock().await, Err(Error::Config { .. })));
     assert!(matches!(lock.state().await, Err(Error::Config { .. })));
-    done(client, &fake).await;
-}
-
-/// An `extend` without a reply has run. A later, shorter `extend` sets the lease to its own value.
-#[tokio::test(start_paused = true)]
-async fn shorter_extend_overrides_longer_one_in_doubt() {
-    let (client, fake) = client(|_| ());
-    let guard = client.reentrant("x").lock_leased(secs(5)).await.unwrap();
-    fake.next("renew", Fate::Lost(true));
-    guard.extend(secs(60)).await.unwrap_err();
-    assert!(guard.remaining() <= secs(5) && fake.left("x").unwrap() > secs(50));
-    guard.extend(secs(20)).await.unwrap();
-    assert!(fake.left("x").unwrap() <= secs(20), "{:?}", fake.left("x"));
-    guard.unlock().await.unwrap();
+    for how in [Acquire::new().lease(ms(0)), Acquire::new().wait(ms(0)).lease(ms(0))] {
+        assert!(matches!(client.reentrant("x").acquire(how).await, Err(Error::Config { .. })));
+    }
     done(client, &fake).await;
 }
 
@@ -220,19 +186,14 @@ async fn shorter_extend_overrides_longer_one_in_doubt() {
 #[tokio::test(start_paused = true)]
 async fn extend_gets_closed_error_when_client_closes() {
     let (client, fake) = client(|_| ());
-    let guard = std::sync::Arc::new(client.reentrant("x").lock().await.unwrap());
+    let guard = client.reentrant("x").lock().await.unwrap();
     fake.next("renew", Fate::Late(secs(2)));
-    let extending = {
-        let guard = std::sync::Arc::clone(&guard);
-        tokio::spawn(async move { guard.extend(secs(60)).await })
+    let closing = async {
+        settle().await;
+        client.shutdown(ms(0)).await
     };
-    settle().await;
-    let closing = {
-        let client = client.clone();
-        tokio::spawn(async move { client.shutdown(ms(0)).await })
-    };
-    settle().await;
-    assert!(matches!(extending.await.unwrap(), Err(Error::Closed)));
+    let (extended, closed) = tokio::join!(guard.extend(secs(60)), closing);
+    assert!(matches!(extended, Err(Error::Closed)), "{extended:?}");
     assert!(matches!(guard.lost().await, Error::Closed));
-    closing.await.unwrap().unwrap();
+    closed.unwrap();
 }

@@ -5,7 +5,7 @@ use tokio::time::sleep;
 
 use super::fake::{Fake, Fate};
 use super::release::acquire;
-use super::{client, done, ms, secs, settle};
+use super::{done, learn_clock, ms, secs, settle, with_lock_and_owner, with_owner};
 use crate::lock::DistLock as _;
 use crate::{Acquire, Client, Guard, Owner};
 
@@ -23,10 +23,9 @@ fn slow(client: &Client, fake: &Fake, owner: &Owner, takes: Fate) -> tokio::task
 #[tokio::test(start_paused = true)]
 async fn commands_of_one_owner_are_sent_one_after_another() {
     for way in ["acquire", "disown", "release by owner", "undo"] {
-        let (client, fake) = client(|_| ());
-        let (lock, me) = (client.reentrant("x"), client.owner());
+        let (client, fake, lock, me) = with_lock_and_owner();
         let how = Acquire::new().owner(&me);
-        acquire(&client, &me).await.unlock().await.unwrap();
+        learn_clock(&client, &me).await;
         let held = acquire(&client, &me).await;
         let before = sent(&fake);
         let mut other = None;
@@ -71,9 +70,8 @@ async fn commands_of_one_owner_are_sent_one_after_another() {
 /// Background work also waits its turn.
 #[tokio::test(start_paused = true)]
 async fn second_look_for_late_copy_waits_for_command_in_flight() {
-    let (client, fake) = client(|_| ());
-    let (lock, me) = (client.reentrant("x"), client.owner());
-    acquire(&client, &me).await.unlock().await.unwrap();
+    let (client, fake, lock, me) = with_lock_and_owner();
+    learn_clock(&client, &me).await;
     let released = || fake.sent("release").len();
     fake.next("acquire", Fate::Lost(false));
     assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.is_err());
@@ -94,9 +92,8 @@ async fn second_look_for_late_copy_waits_for_command_in_flight() {
 /// command in flight.
 #[tokio::test(start_paused = true)]
 async fn release_of_ended_hold_waits_for_command_in_flight() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
-    acquire(&client, &me).await.unlock().await.unwrap();
+    let (client, fake, me) = with_owner();
+    learn_clock(&client, &me).await;
     let guard = acquire(&client, &me).await;
     let released = fake.sent("release").len();
     // This is the only round before that time.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::join_all;
 
+use super::done;
 use super::fake::{Fake, Fate};
-use super::{done, settle};
 use crate::engine::Engine;
 use crate::owner::client_id;
 use crate::runtime::reaper::Reaper;
@@ -67,19 +67,15 @@ async fn call_with_keys_elsewhere_is_sent_alone() {
     let guards = ask(&client, 5).await;
     assert_eq!((fake.sent("many").len(), fake.sent("reentrant/acquire").len()), (1, 5));
     drop(guards);
-    settle().await;
     done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn server_that_refuses_undeclared_scripts_gets_few_of_them() {
     let (client, fake) = client();
+    fake.times(20, "many", || Fate::Refused("ERR wrong number of arguments"));
     for _ in 0..20 {
-        fake.next("many", Fate::Refused("ERR wrong number of arguments"));
-    }
-    for _ in 0..20 {
-        let guards = ask(&client, 5).await;
-        for guard in guards {
+        for guard in ask(&client, 5).await {
             guard.unlock().await.unwrap();
         }
     }

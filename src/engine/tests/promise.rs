@@ -2,13 +2,12 @@
 
 use super::fake::Fate;
 use super::release::acquire;
-use super::{client, done, ms, secs, settle};
-use crate::{Acquire, Error, Guard, Lost};
+use super::{done, secs, with_lock, with_lock_and_owner, with_owner};
+use crate::{Acquire, Error, Lost};
 
 #[tokio::test(start_paused = true)]
 async fn extend_in_doubt_counts_as_the_shorter_lease() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     let leased = lock.lock_leased(secs(60)).await.unwrap();
     fake.next("renew", Fate::Refused("ERR no"));
     assert!(leased.extend(secs(5)).await.is_err());
@@ -18,6 +17,14 @@ async fn extend_in_doubt_counts_as_the_shorter_lease() {
     assert!(leased.remaining() <= fake.left("x").unwrap());
     leased.extend(secs(10)).await.unwrap();
     assert!(leased.remaining() > secs(9) && leased.remaining() <= fake.left("x").unwrap());
+    leased.unlock().await.unwrap();
+    // The longer lease is in doubt. A later, shorter one sets the server's lease to its own value.
+    let leased = lock.lock_leased(secs(5)).await.unwrap();
+    fake.next("renew", Fate::Lost(true));
+    leased.extend(secs(60)).await.unwrap_err();
+    assert!(leased.remaining() <= secs(5) && fake.left("x").unwrap() > secs(50));
+    leased.extend(secs(20)).await.unwrap();
+    assert!(fake.left("x").unwrap() <= secs(20), "{:?}", fake.left("x"));
     leased.unlock().await.unwrap();
     // A hold that the watchdog renews, first with a longer lease.
     let watched = lock.lock().await.unwrap();
@@ -29,15 +36,12 @@ async fn extend_in_doubt_counts_as_the_shorter_lease() {
     assert!(watched.extend(secs(2)).await.is_err());
     assert!(watched.remaining() <= secs(2));
     drop(watched);
-    settle().await;
     done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn lease_keeps_its_margin_under_other_commands_of_the_owner() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
-    let me = client.owner();
+    let (client, fake, lock, me) = with_lock_and_owner();
     let how = || Acquire::new().owner(&me);
     let long = lock.acquire(how().lease(secs(600))).await.unwrap().unwrap();
     // The key lives longer than the guard reports, by the drift margin.
@@ -57,43 +61,15 @@ async fn lease_keeps_its_margin_under_other_commands_of_the_owner() {
     watched.unlock().await.unwrap();
     has_margin();
     drop((short, long));
-    settle().await;
     done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_copy_of_acquire_is_released_but_not_a_newer_hold() {
-    for comes_back in [false, true] {
-        let (client, fake) = client(|_| ());
-        let me = client.owner();
-        // The acquire teaches the client the server's clock.
-        acquire(&client, &me).await.unlock().await.unwrap();
-        // The command is lost, and the client retries it. A copy of the first command arrives after the lock was
-        // released.
-        fake.next("acquire", Fate::Ghost(secs(2)));
-        let guard = acquire(&client, &me).await;
-        guard.unlock().await.unwrap();
-        tokio::time::sleep(ms(2200)).await;
-        assert_eq!(fake.held(), ["x 1 1"], "the late copy");
-        let guard = if comes_back { Some(acquire(&client, &me).await) } else { None };
-        tokio::time::sleep(secs(2)).await;
-        assert_eq!(fake.held().len(), usize::from(comes_back));
-        assert!(guard.as_ref().is_none_or(Guard::is_held));
-        drop(guard);
-        tokio::time::sleep(secs(4)).await;
-        done(client, &fake).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn look_for_late_copy_spares_hold_acquired_after_a_loss() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     fake.next("acquire", Fate::Lost(true));
     let guard = acquire(&client, &me).await;
-    for _ in 0..200 {
-        fake.next("renew", Fate::Lost(false));
-    }
+    fake.times(200, "renew", || Fate::Lost(false));
     assert!(matches!(guard.lost().await, Error::Lost { why: Lost::Expired, .. }));
     fake.calm();
     tokio::time::sleep(secs(1)).await;

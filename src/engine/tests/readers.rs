@@ -4,7 +4,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::fake::{Fake, Fate};
-use super::{client, done, got, ms, secs, settle};
+use super::{begin, client, done, got, ms, secs, settle, with_owner};
 use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Client, Error, Guard, Prefer, Result};
@@ -18,16 +18,12 @@ fn int(int: i64) -> Fate {
 
 fn spawn(client: &Client, half: &str, how: Acquire) -> JoinHandle<Result<Option<Guard>>> {
     let lock = client.rw("x");
-    if half == "read" {
-        tokio::spawn(async move { lock.read().acquire(how).await })
-    } else {
-        tokio::spawn(async move { lock.write().acquire(how).await })
-    }
+    if half == "read" { begin(&lock.read(), how) } else { begin(&lock.write(), how) }
 }
 
 /// Starts an acquire that waits and subscribes.
 async fn waits(client: &Client, fake: &Fake, half: &'static str, how: Acquire) -> JoinHandle<Result<Option<Guard>>> {
-    (0..2).for_each(|_| fake.next(half, BUSY));
+    fake.times(2, half, || BUSY);
     let task = spawn(client, half, how);
     settle().await;
     task
@@ -67,8 +63,7 @@ async fn forced_release_is_no_loss_when_the_other_half_is_held() {
 /// An owner that writes may read. A `not_reentrant` acquire is refused if its owner holds either half.
 #[tokio::test(start_paused = true)]
 async fn writer_may_read_unless_its_acquire_is_not_reentrant() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let how = || Acquire::new().owner(&me);
     // This acquire waits for the read half, behind another task.
     let first = waits(&client, &fake, "read", Acquire::new()).await;
@@ -80,35 +75,25 @@ async fn writer_may_read_unless_its_acquire_is_not_reentrant() {
     let writes = got(ms(25), spawn(&client, "write", how())).await;
     let reads = got(ms(25), again).await;
     assert!(!first.is_finished());
-    let asked = fake.sent("read").len();
-    let alone = client.rw("x").read().acquire(how().not_reentrant().wait(ms(0))).await;
-    assert!(matches!(alone, Err(Error::WouldDeadlock { .. })), "{alone:?}");
-    assert_eq!(fake.sent("read").len(), asked, "known here");
+    // The client knows that the owner holds the lock, so it sends no command.
+    let is_refused = async || {
+        let asked = fake.sent("read").len();
+        let alone = client.rw("x").read().acquire(how().not_reentrant().wait(ms(0))).await;
+        assert!(matches!(alone, Err(Error::WouldDeadlock { .. })), "{alone:?}");
+        assert_eq!(fake.sent("read").len(), asked);
+    };
+    is_refused().await;
     fake.next("read", HELD);
     let other = Acquire::new().owner(&client.owner()).not_reentrant().wait(ms(0));
     let other = client.rw("x").read().acquire(other).await.unwrap().expect("nobody's");
     fake.next("read", HELD);
-    (0..4).for_each(|_| fake.next("_release", int(0)));
-    for guard in [other, reads, writes] {
-        guard.unlock().await.unwrap();
-    }
-    got(ms(25), first).await.unlock().await.unwrap();
-    done(client, &fake).await;
-}
-
-/// The client knows that the owner writes, so it sends no command.
-#[tokio::test(start_paused = true)]
-async fn writer_gets_would_deadlock_for_not_reentrant_read() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
-    let how = || Acquire::new().owner(&me);
-    fake.next("write", HELD);
-    let writes = got(ms(25), spawn(&client, "write", how())).await;
-    let alone = client.rw("x").read().acquire(how().not_reentrant().wait(ms(0))).await;
-    assert!(matches!(alone, Err(Error::WouldDeadlock { .. })), "{alone:?}");
-    assert_eq!(fake.sent("read").len(), 0);
-    fake.next("_release", int(0));
+    fake.times(4, "_release", || int(0));
+    other.unlock().await.unwrap();
+    reads.unlock().await.unwrap();
+    // The owner now only writes.
+    is_refused().await;
     writes.unlock().await.unwrap();
+    got(ms(25), first).await.unlock().await.unwrap();
     done(client, &fake).await;
 }
 
@@ -118,7 +103,7 @@ async fn writer_gets_would_deadlock_for_not_reentrant_read() {
 async fn reader_waits_again_after_failed_attempt_beside_another() {
     for held_back in [false, true] {
         let (client, fake) = client(|_| ());
-        (0..2).for_each(|_| fake.next("read", if held_back { int(-5) } else { BUSY }));
+        fake.times(2, "read", || if held_back { int(-5) } else { BUSY });
         let mut first = Some(spawn(&client, "read", Acquire::new()));
         settle().await;
         let mut how = Acquire::new();
@@ -130,7 +115,7 @@ async fn reader_waits_again_after_failed_attempt_beside_another() {
         settle().await;
         if !held_back {
             fake.next("read", HELD);
-            (0..3).for_each(|_| fake.next("read", BUSY));
+            fake.times(3, "read", || BUSY);
             fake.listener().missed();
             fake.next("_release", int(0));
             got(ms(25), first.take().unwrap()).await.unlock().await.unwrap();
@@ -140,9 +125,9 @@ async fn reader_waits_again_after_failed_attempt_beside_another() {
         let asked = fake.sent("read").len();
         assert!((3..=6).contains(&asked) && !second.is_finished(), "{asked}");
         fake.calm();
-        (0..4).for_each(|_| fake.next("read", HELD));
+        fake.times(4, "read", || HELD);
         fake.listener().missed();
-        (0..2).for_each(|_| fake.next("_release", int(0)));
+        fake.times(2, "_release", || int(0));
         if let Some(first) = first {
             got(ms(25), first).await.unlock().await.unwrap();
         }
@@ -158,36 +143,33 @@ async fn mark_is_removed_when_a_wait_ends_without_the_lock() {
     for way in ["over", "held", "once"] {
         let (client, fake) = client(|_| ());
         let lock = client.rw("x").prefer(Prefer::Writers).write();
-        if way == "once" {
-            fake.next("write", BUSY);
-            assert!(lock.try_lock().await.unwrap().is_none());
-        } else {
+        let (attempts, wait) = match way {
+            "once" => (1, ms(0)),
+            "held" => (2, ms(300)),
             // A wait that runs out makes one attempt more, just before its end.
-            (0..if way == "over" { 3 } else { 2 }).for_each(|_| fake.next("write", BUSY));
-            let how = Acquire::new().wait(ms(300));
-            let task = tokio::spawn(async move { lock.acquire(how).await });
-            settle().await;
-            match way {
-                "held" => {
-                    // The lease of the holder that this writer waits for ends soon.
-                    fake.next("write", int(30));
-                    fake.next("write", HELD);
-                    fake.listener().missed();
-                    sleep(ms(45)).await;
-                    fake.next("_release", int(0));
-                    got(ms(25), task).await.unlock().await.unwrap();
-                }
-                _ => assert!(task.await.unwrap().unwrap().is_none()),
-            }
-        }
+            _ => (3, ms(300)),
+        };
+        fake.times(attempts, "write", || BUSY);
+        let task = begin(&lock, Acquire::new().wait(wait));
         settle().await;
+        if way == "held" {
+            // The lease of the holder that this writer waits for ends soon.
+            fake.next("write", int(30));
+            fake.next("write", HELD);
+            fake.listener().missed();
+            sleep(ms(45)).await;
+            fake.next("_release", int(0));
+            got(ms(25), task).await.unlock().await.unwrap();
+        } else {
+            assert!(task.await.unwrap().unwrap().is_none());
+        }
         done(client, &fake).await;
         assert_eq!(fake.sent("leave").len(), usize::from(way == "over"), "{way}");
     }
     // A shutdown does not wait for tasks that are not polled.
     let (client, fake) = client(|_| ());
     let lock = client.rw("x").prefer(Prefer::Writers).write();
-    (0..2).for_each(|_| fake.next("write", BUSY));
+    fake.times(2, "write", || BUSY);
     let mut waits = Box::pin(lock.lock());
     for _ in 0..8 {
         assert!(futures::poll!(&mut waits).is_pending());
@@ -203,7 +185,7 @@ async fn mark_is_removed_when_a_wait_ends_without_the_lock() {
 async fn reader_yields_to_waiting_writers_for_a_limited_time() {
     let (client, fake) = client(|_| ());
     let gives_way = |fake: &Fake| fake.sent("read").iter().map(|sent| sent.text(7)).collect::<Vec<_>>();
-    (0..2).for_each(|_| fake.next("read", int(-5)));
+    fake.times(2, "read", || int(-5));
     let first = spawn(&client, "read", Acquire::new());
     settle().await;
     assert_eq!(gives_way(&fake), ["1", "1"]);
@@ -217,10 +199,10 @@ async fn reader_yields_to_waiting_writers_for_a_limited_time() {
     assert_eq!(gives_way(&fake), ["1", "1", "0"], "a second is over");
     sleep(ms(700)).await;
     assert_eq!(gives_way(&fake).len(), 3, "others hold it");
-    (0..2).for_each(|_| fake.next("read", HELD));
+    fake.times(2, "read", || HELD);
     fake.listener().missed();
     let guards = [got(ms(25), first).await, got(ms(25), second).await];
-    (0..2).for_each(|_| fake.next("_release", int(0)));
+    fake.times(2, "_release", || int(0));
     for guard in guards {
         guard.unlock().await.unwrap();
     }
@@ -245,7 +227,7 @@ async fn read_holds_have_separate_leases() {
     let how = || Acquire::new().owner(&me);
     // The reply teaches the client the server's clock.
     fake.next("read", Fate::Answer(Reply::List(vec![Reply::Int(-7), Reply::Int(1_700_000_000_000)])));
-    (0..4).for_each(|_| fake.next("read", HELD));
+    fake.times(4, "read", || HELD);
     let renewals = |fake: &Fake| fake.sent("rwlock/renew").len();
     let brief = lock.acquire(how().lease(secs(10))).await.unwrap().unwrap();
     client.renew_now().await;

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
 
 use super::fake::Fake;
-use super::{client, done, lock_in_turn, ms, no_trace, secs, settle, waiter};
+use super::{
+    client, done, leaves_no_trace, lock_in_turn, ms, no_trace, secs, settle, takes, waiter, with_lock, with_registry,
+};
+use crate::Guard;
 use crate::engine::registry::{Parked, Until};
 use crate::names::LockName;
 
@@ -15,15 +18,13 @@ async fn waiters_acquire_in_order_of_arrival() {
         let (client, fake) = client(|options| options.handoff_limit = limit);
         let order = lock_in_turn(&client, "x", 50, ms(1)).await;
         assert_eq!(order, (0..50).collect::<Vec<_>>(), "limit {limit}");
-        no_trace(&client, &fake).await;
-        done(client, &fake).await;
+        leaves_no_trace(client, &fake).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn lock_without_waiters_leaves_no_registry_entry() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     for _ in 0..3 {
         let guard = lock.lock().await.unwrap();
         assert_eq!(client.engine().registry.names(), 1);
@@ -43,7 +44,7 @@ async fn turn_goes_to_next_waiter_when_a_waiter_leaves() {
         let (client, fake) = client(|options| options.handoff_limit = limit);
         let lock = client.reentrant("x");
         let held = lock.lock().await.unwrap();
-        let waiters: Vec<_> = (0..4).map(|_| waiter(&lock)).collect();
+        let waiters = [(); 4].map(|()| waiter(&lock));
         settle().await;
         assert_eq!(client.stats().waiting, 4);
         // These are the contender and a waiter in the middle of the queue.
@@ -51,22 +52,20 @@ async fn turn_goes_to_next_waiter_when_a_waiter_leaves() {
         waiters[2].abort();
         settle().await;
         assert_eq!(client.stats().waiting, 2);
-        let began = Instant::now();
-        held.unlock().await.unwrap();
-        let mut waiters = waiters.into_iter();
-        drop(waiters.by_ref().nth(1).unwrap().await.unwrap());
-        drop(waiters.nth(1).unwrap().await.unwrap());
-        assert!(began.elapsed() < ms(50), "{:?}", began.elapsed());
-        settle().await;
-        no_trace(&client, &fake).await;
-        done(client, &fake).await;
+        let [_, second, _, fourth] = waiters;
+        let acquired = async {
+            held.unlock().await.unwrap();
+            drop(second.await.unwrap());
+            drop(fourth.await.unwrap());
+        };
+        takes(ms(0)..ms(50), acquired).await;
+        leaves_no_trace(client, &fake).await;
     }
 }
 
 #[tokio::test]
 async fn queue_shrinks_after_many_waiters_have_left() {
-    let (client, fake) = client(|_| ());
-    let registry = Arc::clone(&client.engine().registry);
+    let (client, fake, registry) = with_registry();
     let name = LockName::new("", "x");
     let contender = registry.enter(&name, Some("reentrant"));
     assert!(contender.has_turn());
@@ -105,8 +104,7 @@ async fn queue_shrinks_after_many_waiters_have_left() {
 
 #[tokio::test(start_paused = true)]
 async fn message_wakes_only_contender_and_waiters_share_a_subscription() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     fake.steal("x", secs(3600));
     let waiters: Vec<_> = (0..100).map(|_| waiter(&lock)).collect();
     settle().await;
@@ -118,43 +116,37 @@ async fn message_wakes_only_contender_and_waiters_share_a_subscription() {
         assert_eq!(fake.sent("acquire").len(), 2 + messages);
     }
     // After a reconnect, the contender of each name looks once.
-    let others: Vec<_> = (0..9).map(|n| client.reentrant(&format!("other {n}"))).collect();
-    let others: Vec<_> = others
-        .iter()
-        .map(|lock| {
-            fake.steal(lock.name(), secs(3600));
-            waiter(lock)
-        })
-        .collect();
+    let names: Vec<_> = (0..9).map(|n| format!("other {n}")).collect();
+    names.iter().for_each(|name| fake.steal(name, secs(3600)));
+    let others: Vec<_> = names.iter().map(|name| waiter(&client.reentrant(name))).collect();
     settle().await;
     let before = fake.sent("acquire").len();
     fake.listener().missed();
     settle().await;
     assert_eq!(fake.sent("acquire").len(), before + 10);
-    for task in waiters.iter().chain(&others) {
-        task.abort();
-    }
-    for n in 0..9 {
-        fake.delete(&format!("other {n}"));
-    }
+    waiters.iter().chain(&others).for_each(JoinHandle::abort);
+    names.iter().for_each(|name| fake.delete(name));
     fake.delete("x");
     settle().await;
     assert_eq!((client.stats().waiting, fake.subscriptions().0.len()), (0, 10));
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    leaves_no_trace(client, &fake).await;
+}
+
+/// The lock becomes free, and its waiter acquires it by the message.
+async fn gets_freed_lock(waits: JoinHandle<Guard>, fake: &Fake, name: &str) {
+    fake.free(name);
+    drop(takes(ms(0)..ms(10), waits).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
 async fn subscription_lingers_and_restarts_if_needed_while_it_ends() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     // Uses within the linger time share one subscription.
     for _ in 0..5 {
         fake.steal("x", secs(3600));
         let waits = waiter(&lock);
         settle().await;
-        fake.delete("x");
-        fake.publish("x");
+        fake.free("x");
         drop(waits.await.unwrap());
         tokio::time::sleep(secs(4)).await;
     }
@@ -171,11 +163,7 @@ async fn subscription_lingers_and_restarts_if_needed_while_it_ends() {
     fake.gate(true);
     settle().await;
     assert_eq!(counts(&fake), (2, 1));
-    fake.delete("x");
-    let began = Instant::now();
-    fake.publish("x");
-    drop(waits.await.unwrap());
-    assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
+    gets_freed_lock(waits, &fake, "x").await;
     settle().await;
     no_trace(&client, &fake).await;
     // A waiter leaves while its subscribe is in flight. An unsubscribe follows.
@@ -187,15 +175,13 @@ async fn subscription_lingers_and_restarts_if_needed_while_it_ends() {
     settle().await;
     fake.gate(true);
     fake.delete("x");
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    leaves_no_trace(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn subscription_completes_and_ends_whenever_its_waiter_leaves() {
-    let (client, fake) = client(|_| ());
+    let (client, fake, registry) = with_registry();
     let name = LockName::new("", "x");
-    let registry = Arc::clone(&client.engine().registry);
     for polls in 0..3 {
         let mut waiter = registry.enter(&name, Some("reentrant"));
         waiter.sit();
@@ -221,9 +207,8 @@ async fn subscription_completes_and_ends_whenever_its_waiter_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn wake_up_before_park_is_not_lost() {
-    let (client, fake) = client(|_| ());
+    let (client, fake, registry) = with_registry();
     let name = LockName::new("", "x");
-    let registry = Arc::clone(&client.engine().registry);
     let mut waiter = registry.enter(&name, Some("reentrant"));
     waiter.sit();
     waiter.listen(secs(1)).await;
@@ -246,8 +231,7 @@ async fn wake_up_before_park_is_not_lost() {
     drop(behind);
     drop(waiter);
     drop(registry);
-    no_trace(&client, &fake).await;
-    done(client, &fake).await;
+    leaves_no_trace(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,11 +250,7 @@ async fn names_that_share_a_channel_keep_its_subscription() {
         fake.publish("a");
         drop(second.await.unwrap());
         tokio::time::sleep(secs(8 * round)).await;
-        fake.delete("a");
-        let began = Instant::now();
-        fake.publish("a");
-        drop(first.await.unwrap());
-        assert!(began.elapsed() < ms(10), "round {round}: {:?}", began.elapsed());
+        gets_freed_lock(first, &fake, "a").await;
     }
     assert_eq!(fake.subscriptions().1.len(), 0, "one of the two listened all the time");
     // A waiter arrives while the other name's subscription is being ended.
@@ -281,11 +261,7 @@ async fn names_that_share_a_channel_keep_its_subscription() {
     settle().await;
     fake.gate(true);
     settle().await;
-    fake.delete("{a}");
-    let began = Instant::now();
-    fake.publish("a");
-    drop(second.await.unwrap());
-    assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
+    gets_freed_lock(second, &fake, "{a}").await;
     tokio::time::sleep(secs(6)).await;
     assert_eq!(client.engine().registry.names(), 0);
     assert_eq!(fake.channels(), 0);
@@ -311,6 +287,11 @@ async fn wake_up_at_end_of_a_wait_goes_to_the_next_waiter() {
         assert!(first.handed().is_none());
         drop(first);
         assert_eq!((second.has_turn(), second.is_woken()), (true, looks_at_the_end));
+        // A waiter that arrives now queues behind the second.
+        let third = engine.registry.enter(&name, None);
+        assert!(!third.has_turn());
+        drop(second);
+        assert!(third.has_turn());
     }
     done(client, &fake).await;
 }
@@ -324,8 +305,7 @@ async fn subscription_ended_by_another_name_is_restarted() {
     fake.steal("a", secs(3600));
     let first = waiter(&plain);
     settle().await;
-    fake.delete("a");
-    fake.publish("a");
+    fake.free("a");
     drop(first.await.unwrap());
     fake.gate(false);
     tokio::time::sleep(secs(6)).await;
@@ -339,11 +319,7 @@ async fn subscription_ended_by_another_name_is_restarted() {
     // A waiter without messages polls, and tries to subscribe again.
     tokio::time::sleep(client.engine().options.poll_cap).await;
     assert_eq!(fake.channels(), 1, "nobody is told of releases");
-    fake.delete("{a}");
-    let began = Instant::now();
-    fake.publish("a");
-    drop(second.await.unwrap());
-    assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
+    gets_freed_lock(second, &fake, "{a}").await;
     no_trace(&client, &fake).await;
     assert_eq!(fake.channels(), 0);
     done(client, &fake).await;

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
+use tokio::time::{sleep, timeout};
 
 use super::fake::{Fake, Fate};
-use super::{client, done, ms, secs, settle};
+use super::{begin, client, done, ms, secs, settle, waiter, with_lock, with_lock_and_owner, with_owner};
 use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Client, Error, Guard, Lost, NotHeld, Owner, Released};
@@ -21,8 +22,7 @@ fn holds(fake: &Fake) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn release_in_doubt_is_retried_for_the_same_hold() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
     for fate in [Fate::Lost(true), Fate::Lost(false), Fate::NotSent, Fate::Lost(true)] {
         fake.next("release", fate);
@@ -41,7 +41,7 @@ async fn release_in_doubt_is_retried_for_the_same_hold() {
     let guard = acquire(&client, &me).await;
     fake.next("release", Fate::Lost(true));
     let unlock = tokio::spawn(guard.unlock());
-    tokio::time::sleep(ms(3)).await;
+    sleep(ms(3)).await;
     fake.steal("x", secs(5));
     assert_eq!(unlock.await.unwrap().unwrap(), Released::Free);
     assert_eq!(fake.held(), ["x 1 1"]);
@@ -51,8 +51,7 @@ async fn release_in_doubt_is_retried_for_the_same_hold() {
 
 #[tokio::test(start_paused = true)]
 async fn release_succeeds_although_its_message_is_refused() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let guard = acquire(&client, &me).await;
     let refusal = Reply::Text(Bytes::from_static(b"NOPERM no channel"));
     fake.next("release", Fate::Answer(Reply::List(vec![Reply::Int(0), refusal.clone()])));
@@ -66,17 +65,14 @@ async fn release_succeeds_although_its_message_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_release_is_retried_in_the_background_until_done() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let guard = acquire(&client, &me).await;
-    for _ in 0..15 {
-        fake.next("release", Fate::Lost(false));
-    }
+    fake.times(15, "release", || Fate::Lost(false));
     let outcome = guard.unlock().await;
     assert!(matches!(outcome, Err(Error::ReleasePending { .. })), "{outcome:?}");
     assert_eq!(client.stats().holds, 1, "still in hand");
     assert_eq!(fake.held(), ["x 1 1"]);
-    tokio::time::sleep(secs(12)).await;
+    sleep(secs(12)).await;
     assert_eq!(fake.held(), Vec::<String>::new());
     assert_eq!(holds(&fake).len(), 16);
     done(client, &fake).await;
@@ -84,12 +80,11 @@ async fn failed_release_is_retried_in_the_background_until_done() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_release_leaves_other_guards_held() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
     fake.next("release", Fate::Refused("NOPERM no right"));
     assert!(matches!(inner.unlock().await, Err(Error::Server { .. })));
-    tokio::time::sleep(secs(100)).await;
+    sleep(secs(100)).await;
     assert!(outer.is_held());
     // The owner's last release also removes the hold whose release was refused.
     assert_eq!(outer.unlock().await.unwrap(), Released::Free);
@@ -100,8 +95,7 @@ async fn refused_release_leaves_other_guards_held() {
 
 #[tokio::test(start_paused = true)]
 async fn hold_of_same_owner_elsewhere_is_not_counted_in_the_table() {
-    let (client, fake) = client(|_| ());
-    let lock = client.reentrant("x");
+    let (client, fake, lock) = with_lock();
     let me = acquire(&client, &client.owner()).await.into_owner();
     for _ in 0..3 {
         let guard = acquire(&client, &me).await;
@@ -112,7 +106,7 @@ async fn hold_of_same_owner_elsewhere_is_not_counted_in_the_table() {
     let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
     // A guard is turned into its owner. The other guard's hold is still renewed.
     drop(inner.into_owner());
-    tokio::time::sleep(secs(100)).await;
+    sleep(secs(100)).await;
     assert!(outer.is_held());
     assert_eq!(outer.unlock().await.unwrap(), Released::StillHeld(2));
     assert_eq!(client.stats().holds, 0);
@@ -124,17 +118,13 @@ async fn hold_of_same_owner_elsewhere_is_not_counted_in_the_table() {
 
 #[tokio::test(start_paused = true)]
 async fn hold_given_up_during_reentry_is_not_counted() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let first = acquire(&client, &me).await;
     fake.next("acquire", Fate::Late(ms(50)));
-    let second = tokio::spawn({
-        let (client, me) = (client.clone(), me.clone());
-        async move { acquire(&client, &me).await }
-    });
+    let second = begin(&client.reentrant("x"), Acquire::new().owner(&me));
     settle().await;
     drop(first.into_owner());
-    let second = second.await.unwrap();
+    let second = second.await.unwrap().unwrap().unwrap();
     assert_eq!(fake.held(), ["x 1 2"]);
     assert_eq!(second.unlock().await.unwrap(), Released::StillHeld(1));
     assert_eq!(client.stats().holds, 0);
@@ -144,8 +134,7 @@ async fn hold_given_up_during_reentry_is_not_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn release_that_finds_no_hold_reports_loss_to_other_guards() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let watched = acquire(&client, &me).await;
     let leased = client.reentrant("x").acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
     let last = acquire(&client, &me).await;
@@ -158,7 +147,6 @@ async fn release_that_finds_no_hold_reports_loss_to_other_guards() {
     assert!(matches!(lost.await.unwrap(), (Error::Lost { why: Lost::Gone, .. }, Error::Lost { why: Lost::Gone, .. })));
     drop((watched, leased));
     fake.delete("x");
-    settle().await;
     done(client, &fake).await;
 }
 
@@ -167,10 +155,7 @@ async fn forced_release_ends_the_holder_but_not_the_next_hold() {
     let (client, fake) = client(|options| options.handoff_limit = 0);
     let lock = client.reentrant("x");
     let held = lock.lock().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
+    let next = waiter(&lock);
     settle().await;
     // The message of the force arrives long before its reply.
     fake.next("force", Fate::Late(secs(1)));
@@ -199,8 +184,7 @@ async fn forced_release_ends_the_holder_but_not_the_next_hold() {
 
 #[tokio::test(start_paused = true)]
 async fn forced_release_does_not_end_next_hold_of_the_same_owner() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let first = acquire(&client, &me).await;
     let lock = client.reentrant("x");
     fake.next("force", Fate::Late(ms(300)));
@@ -243,10 +227,7 @@ async fn released_guard_gets_no_lost_signal() {
     let lock = client.reentrant("x");
     let first = lock.lock().await.unwrap();
     let lost = tokio::spawn(first.lost());
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
+    let next = waiter(&lock);
     settle().await;
     // After a hand-over, another guard has the same hold.
     first.unlock().await.unwrap();
@@ -255,26 +236,24 @@ async fn released_guard_gets_no_lost_signal() {
     fake.delete("x");
     client.renew_now().await;
     assert!(!next.is_held());
-    tokio::time::sleep(secs(100)).await;
+    sleep(secs(100)).await;
     assert!(!lost.is_finished(), "a false signal");
     lost.abort();
     // A guard that is lost before its drop gets the signal.
     let lost = next.lost();
     drop(next);
     assert!(lost.now_or_never().is_some());
-    settle().await;
     done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn unlock_completes_after_its_future_is_dropped() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     for late in [Duration::ZERO, ms(1), ms(5)] {
         let guard = acquire(&client, &me).await;
         let mut unlock = Box::pin(guard.unlock());
         if !late.is_zero() {
-            let _ = tokio::time::timeout(late, &mut unlock).await;
+            let _ = timeout(late, &mut unlock).await;
         }
         drop(unlock);
         settle().await;
@@ -287,13 +266,12 @@ async fn unlock_completes_after_its_future_is_dropped() {
 /// includes it.
 #[tokio::test(start_paused = true)]
 async fn refused_release_of_expired_hold_joins_the_next_release() {
-    let (client, fake) = client(|_| ());
-    let (me, lock) = (client.owner(), client.reentrant("x"));
+    let (client, fake, lock, me) = with_lock_and_owner();
     let watched = acquire(&client, &me).await;
     let long = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
-    (0..100).for_each(|_| fake.next("renew", Fate::NotSent));
+    fake.times(100, "renew", || Fate::NotSent);
     fake.next("release", Fate::Refused("NOPERM no right"));
-    tokio::time::sleep(secs(31)).await;
+    sleep(secs(31)).await;
     assert!(!watched.is_held() && long.is_held());
     drop(watched);
     settle().await;

@@ -28,13 +28,12 @@ async fn round_comes_each_third_of_watchdog_and_more_often_after_failure() {
     drop(late);
     // The first round fails, and its three retries fail.
     let before = sent();
-    (0..4).for_each(|_| fake.next("renew", Fate::NotSent));
+    fake.times(4, "renew", || Fate::NotSent);
     sleep(secs(8)).await;
     assert_eq!(sent(), before);
     sleep(secs(7)).await;
     assert_eq!(sent(), before + 5);
     drop(guard);
-    settle().await;
     done(client, &fake).await;
 }
 
@@ -43,7 +42,7 @@ async fn round_comes_each_third_of_watchdog_and_more_often_after_failure() {
 async fn regular_round_renews_all_watched_holds_and_no_others() {
     let (client, fake) = client(|_| ());
     let watched = client.reentrant("x").lock().await.unwrap();
-    (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
+    fake.times(1000, "renew", || Fate::NotSent);
     sleep(secs(20)).await;
     fake.calm();
     assert_eq!(renew(&client).await, (1, 0, 0));
@@ -115,7 +114,6 @@ async fn holds_of_moved_slots_are_confirmed_at_once_without_others() {
     sleep(ms(9_900)).await;
     assert_eq!(fake.sent("renew").len(), before + 1);
     drop(guards);
-    settle().await;
     done(client, &fake).await;
 }
 
@@ -130,7 +128,7 @@ async fn failed_confirmation_is_retried_for_recently_renewed_holds() {
     for by_slot in [false, true] {
         let guard = client.reentrant("x").lock().await.unwrap();
         fake.delete("x");
-        (0..2).for_each(|_| fake.next("renew", Fate::NotSent));
+        fake.times(2, "renew", || Fate::NotSent);
         if by_slot {
             client.engine().kick.renew_slots(&[slot])
         } else {
@@ -151,6 +149,5 @@ async fn failed_confirmation_is_retried_for_recently_renewed_holds() {
     // Two commands: the failed confirmation and its retry.
     assert_eq!(fake.sent("renew").len(), before + 2);
     drop(guard);
-    settle().await;
     done(client, &fake).await;
 }

@@ -27,8 +27,7 @@ async fn lost_subscription_is_retried_until_it_is_confirmed() {
     let (asked, subscribes) = (fake.sent("acquire").len(), fake.subscriptions().0.len());
     tokio::time::sleep(secs(5)).await;
     assert_eq!((fake.sent("acquire").len(), fake.subscriptions().0.len()), (asked, subscribes), "still retrying");
-    fake.delete("x");
-    fake.publish("x");
+    fake.free("x");
     let guard = timeout(ms(20), waits).await.expect("woken by the message").unwrap();
     guard.unlock().await.unwrap();
     done(client, &fake).await;
@@ -49,8 +48,7 @@ async fn failed_subscription_is_retried_for_all_names_of_its_channel() {
     fake.subscribe_fails(false);
     tokio::time::sleep(secs(3)).await;
     for (name, waits) in [("a", first), ("{a}", second)] {
-        fake.delete(name);
-        fake.publish(name);
+        fake.free(name);
         timeout(ms(20), waits).await.expect("woken by the message").unwrap().unlock().await.unwrap();
     }
     done(client, &fake).await;
@@ -75,8 +73,7 @@ async fn waiters_without_a_connection_for_messages_poll_more_often() {
         assert!(expected.contains(&looks), "deaf: {is_deaf}: {looks} polls in 30 s");
     }
     assert_eq!(fake.subscriptions().0.len(), 1, "the subscription is kept");
-    fake.delete("x");
-    fake.publish("x");
+    fake.free("x");
     waits.await.unwrap().unlock().await.unwrap();
     done(client, &fake).await;
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{client, done, ms, secs, settle, waiter};
-use crate::{Client, Error, Guard, Lost};
+use super::{begin, client, done, ms, secs, settle, waiter};
+use crate::{Acquire, Client, Error, Guard, Lost};
 
 /// Longest delay, after a suspend, of work whose time came during the suspend.
 const SOON: Duration = Duration::from_millis(1_100);
@@ -42,7 +42,6 @@ async fn loss_during_suspend_is_reported_right_after_it() {
         timeout(now, expiring).await.expect(name).unwrap();
     }
     drop(guards);
-    settle().await;
     done(client, &fake).await;
 }
 
@@ -61,7 +60,6 @@ async fn expiring_lease_is_reported_right_after_a_suspend() {
     assert_eq!([0, 1].map(|at| expiring[at].is_finished()), [false, true]);
     assert!(guards.iter().all(Guard::is_held));
     drop((expiring, guards));
-    settle().await;
     done(client, &fake).await;
 }
 
@@ -80,11 +78,9 @@ async fn watched_hold_is_renewed_right_after_a_suspend() {
     }
     assert!(!leased.is_held());
     drop((watched, leased));
-    settle().await;
     done(client, &fake).await;
 }
 
-/// A server that does not answer does not delay the notification of a loss.
 #[tokio::test(start_paused = true)]
 async fn round_in_flight_does_not_delay_loss_report_after_suspend() {
     let (client, fake) = client(|_| ());
@@ -101,32 +97,24 @@ async fn round_in_flight_does_not_delay_loss_report_after_suspend() {
     assert_eq!(fake.sent("renew").len(), 1, "it was under way all the time");
     tokio::time::sleep(secs(3)).await;
     drop((watched, leased));
-    settle().await;
     done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn wait_that_ends_during_suspend_returns_right_after_it() {
     let (client, fake) = client(|_| ());
-    fake.steal("x", secs(3600));
-    fake.steal("s:0", secs(3600));
-    fake.steal("s:1", secs(3600));
+    let names = ["x", "s:0", "s:1"];
+    names.iter().for_each(|name| fake.steal(name, secs(3600)));
     let (x, striped) = (client.reentrant("x"), client.striped("s", 2));
     let contender = waiter(&x);
-    let behind = tokio::spawn({
-        let x = x.clone();
-        async move { x.lock_for(secs(60)).await }
-    });
-    let at_segments = tokio::spawn(async move { striped.any(crate::Acquire::new().wait(secs(60))).await });
+    let behind = begin(&x, Acquire::new().wait(secs(60)));
+    let at_segments = begin(&striped, Acquire::new().wait(secs(60)));
     settle().await;
     fake.suspend(61_000);
     assert!(timeout(SOON, behind).await.expect("waits on").unwrap().unwrap().is_none());
     assert!(timeout(SOON, at_segments).await.expect("waits on at the segments").unwrap().unwrap().is_none());
     contender.abort();
-    for name in ["x", "s:0", "s:1"] {
-        fake.delete(name);
-    }
-    settle().await;
+    names.iter().for_each(|name| fake.delete(name));
     done(client, &fake).await;
 }
 

@@ -17,7 +17,7 @@ use crate::topology::address::Address;
 use crate::topology::clock::ServerClock;
 use crate::topology::{MemberClock, Topology};
 use crate::transport::script::Script;
-use crate::transport::{Arg, Call, FaultKind, Reply};
+use crate::transport::{Arg, Call, FaultKind, Listener, Reply};
 use crate::world::{Machine, World};
 use net::{Net, Server};
 
@@ -52,6 +52,22 @@ impl Rig {
         *self.servers[server].says.lock() = Some(Err(text));
     }
 
+    /// Has the first server redirect commands about the name to the second. `how`: `ASK` or `MOVED`.
+    fn redirects(&self, how: &str, name: &LockName) {
+        self.says(0, format!("{how} {} {}", name.slot(), HOSTS[1]));
+    }
+
+    /// The listener of the connections to this server.
+    fn listener(&self, server: usize) -> Arc<dyn Listener> {
+        self.servers[server].listener.lock().clone().and_then(|listener| listener.upgrade()).unwrap()
+    }
+
+    /// Moves the slot of the name to this server, as a redirect that has just arrived does.
+    async fn move_to(&self, server: usize, name: &LockName) {
+        let seen = u32::try_from(self.cluster.placement(name).generation).unwrap();
+        self.cluster.apply_redirect(name.slot(), seen, &address(server)).await;
+    }
+
     fn log(&self, server: usize) -> Vec<(String, Option<Arg>)> {
         std::mem::take(&mut *self.servers[server].log.lock())
     }
@@ -75,12 +91,19 @@ fn name() -> Arc<LockName> {
     LockName::new("", "orders:42")
 }
 
+fn address(server: usize) -> Address {
+    Address::split(HOSTS[server]).and_then(|(host, port)| Address::new(host, port)).unwrap()
+}
+
+async fn sleep(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
 #[tokio::test]
 async fn redirected_command_carries_last_moment_of_target_clock() {
     for redirect in ["ASK", "MOVED"] {
-        let rig = Rig::start().await;
-        let name = name();
-        rig.says(0, format!("{redirect} {} {}", name.slot(), HOSTS[1]));
+        let (rig, name) = (Rig::start().await, name());
+        rig.redirects(redirect, &name);
         rig.topology.clock(&name).learn(1_000_000, Machine.now());
         let answered = rig.run(&name, &ACQUIRE).await;
         let [at_source, at_target] = [0, 1].map(|server| rig.log(server).pop().unwrap().1);
@@ -101,9 +124,8 @@ async fn redirected_command_carries_last_moment_of_target_clock() {
 
 #[tokio::test]
 async fn asking_is_followed_directly_by_its_command() {
-    let rig = Rig::start().await;
-    let name = name();
-    rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
+    let (rig, name) = (Rig::start().await, name());
+    rig.redirects("ASK", &name);
     let all = (0..100).map(|_| rig.run(&name, &ACQUIRE));
     futures::future::join_all(all).await;
     let log = rig.names(1);
@@ -115,9 +137,8 @@ async fn asking_is_followed_directly_by_its_command() {
 
 #[tokio::test]
 async fn release_at_ask_target_is_announced_at_slot_owner() {
-    let rig = Rig::start().await;
-    let name = name();
-    rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
+    let (rig, name) = (Rig::start().await, name());
+    rig.redirects("ASK", &name);
     rig.run(&name, &ACQUIRE).await;
     rig.run(&name, &RELEASE).await;
     for _ in 0..100 {
@@ -129,8 +150,7 @@ async fn release_at_ask_target_is_announced_at_slot_owner() {
 
 #[tokio::test]
 async fn unused_guest_is_forgotten_after_its_stay() {
-    let rig = Rig::start().await;
-    let name = name();
+    let (rig, name) = (Rig::start().await, name());
     rig.says(0, format!("ASK {} {}", name.slot(), "two.example:2"));
     rig.run(&name, &ACQUIRE).await;
     assert_eq!(rig.cluster.all().len(), 2, "by the address under which it is known");
@@ -151,7 +171,7 @@ async fn server_is_away_until_all_its_connections_are_back() {
     let rig = Rig::start().await;
     let _listener = rig.listen();
     let member = rig.topology.placement(&name()).member;
-    let listener = rig.servers[0].listener.lock().clone().and_then(|listener| listener.upgrade()).unwrap();
+    let listener = rig.listener(0);
     let is_away = || rig.cluster.state.read().away.contains(&member);
     listener.broken();
     listener.broken();
@@ -172,7 +192,7 @@ async fn server_is_away_until_all_its_connections_are_back() {
 async fn missing_reply_is_command_timeout_when_only_messages_are_down() {
     let (rig, name) = (Rig::start().await, name());
     let _listener = rig.listen();
-    let listener = rig.servers[0].listener.lock().clone().and_then(|listener| listener.upgrade()).unwrap();
+    let listener = rig.listener(0);
     listener.broken();
     let missing = rig.topology.missing(&name);
     assert!(matches!(missing, Error::Timeout { step: Step::Command, .. }), "{missing:?}");
@@ -184,12 +204,12 @@ async fn missing_reply_is_command_timeout_when_only_messages_are_down() {
 async fn names_are_not_placed_on_guest_until_it_owns_slot() {
     let (rig, name) = (Rig::start().await, name());
     let home = rig.topology.placement(&name).member;
-    rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
+    rig.redirects("ASK", &name);
     rig.run(&name, &ACQUIRE).await;
     assert_eq!(rig.cluster.all().len(), 2, "it was asked");
     assert_eq!(rig.topology.members(), [home]);
     assert_eq!(rig.topology.placement(&name).member, home, "what is held is renewed by way of the source");
-    rig.says(0, format!("MOVED {} {}", name.slot(), HOSTS[1]));
+    rig.redirects("MOVED", &name);
     rig.run(&name, &ACQUIRE).await;
     let now = rig.topology.placement(&name).member;
     assert_ne!(now, home);
@@ -203,15 +223,10 @@ async fn late_redirect_does_not_replace_slot_owner() {
     let cluster = &rig.cluster;
     let late = u32::try_from(cluster.placement(&name).generation).unwrap() + 7;
     cluster.forget_closed(cluster.placement(&name).member);
-    let (host, port) = Address::split(HOSTS[1]).unwrap();
-    cluster.apply_redirect(name.slot(), late, &Address::new(host, port).unwrap()).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.apply_redirect(name.slot(), late, &address(1)).await;
+    sleep(1_000).await;
     rig.log(0);
     rig.log(1);
     rig.run(&name, &ACQUIRE).await;
-    assert_eq!(
-        (rig.names(0).len(), rig.names(1).len()),
-        (1, 0),
-        "the second server is asked for the slots of the first"
-    );
+    assert_eq!([0, 1].map(|server| rig.names(server).len()), [1, 0], "slots of the first are asked of the second");
 }

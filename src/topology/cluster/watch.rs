@@ -90,7 +90,7 @@ async fn ask_view(world: &dyn World, address: &Address, member: &Member) -> Opti
 
 /// Keeps the map up to date until the cluster is closed or dropped.
 pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
-    let (mut doubted_until, mut doubted_since, mut asked) = (Instant::now(), Instant::now(), Instant::now());
+    let [mut doubted_until, mut doubted_since, mut asked] = [Instant::now(); 3];
     let (mut has_answered, mut one_by_one) = (false, 0);
     loop {
         let Some(this) = cluster.upgrade() else { return };
@@ -105,11 +105,10 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
             true => OFTEN,
             false => SUSPICIOUS,
         };
-        let pause = if is_doubted { often } else { scan_interval };
+        let next = now + if is_doubted { often } else { scan_interval };
         // The cluster is not kept alive during the wait.
         let suspicion = Arc::clone(&this.suspicion);
         drop(this);
-        let next = now + pause;
         let notified = loop {
             let look = (Instant::now() + LISTENS).min(next);
             if tokio::time::timeout_at(look, suspicion.raised()).await.is_ok() {

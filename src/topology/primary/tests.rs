@@ -85,18 +85,9 @@ impl Server {
                 Arg::Text(what) if *what == "MASTER" => {
                     let (ip, port) = address.split_once(':').unwrap();
                     let flags = if says.is_replacing { "master,o_down,failover_in_progress" } else { "master" };
-                    Ok(words(&[
-                        "ip",
-                        ip,
-                        "port",
-                        port,
-                        "flags",
-                        flags,
-                        "config-epoch",
-                        &epoch.to_string(),
-                        "num-other-sentinels",
-                        "2",
-                    ]))
+                    let epoch = epoch.to_string();
+                    let of_server = ["ip", ip, "port", port, "flags", flags];
+                    Ok(words(&[&of_server[..], &["config-epoch", &epoch, "num-other-sentinels", "2"]].concat()))
                 }
                 Arg::Text(what) if *what == "REPLICAS" => {
                     let others = [ONE, TWO, THREE].into_iter().filter(|one| *one != address);
@@ -196,10 +187,15 @@ fn net() -> Net {
     for replica in [TWO, THREE] {
         net.says(replica, |says| says.history = ["first", "none"]);
     }
-    for sentinel in SENTINELS {
-        net.says(sentinel, |says| says.told = Some((ONE, 5)));
-    }
+    net.sentinels_say(ONE, 5);
     net
+}
+
+/// The servers, and a client that knows the sentinels.
+async fn by_sentinels() -> (Net, Arc<Primary>) {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    (net, primary)
 }
 
 impl Net {
@@ -210,6 +206,36 @@ impl Net {
     /// Makes a replica of the first server a primary that continues its history.
     fn promote(&self, at: &str) {
         self.says(at, |says| (says.is_primary, says.history) = (true, ["second", "first"]));
+    }
+
+    /// Makes a server a primary with a history of its own.
+    fn starts_as_primary(&self, at: &str) {
+        self.says(at, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
+    }
+
+    /// Has all sentinels name this primary.
+    fn sentinels_say(&self, primary: &'static str, epoch: u64) {
+        SENTINELS.iter().for_each(|sentinel| self.says(sentinel, |says| says.told = Some((primary, epoch))));
+    }
+
+    /// The sentinel begins to replace the first server, at epoch 6.
+    fn replaces(&self, sentinel: &str) {
+        self.says(sentinel, |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    }
+
+    /// The sentinel has replaced the first server by the second.
+    fn has_replaced(&self, sentinel: &str) {
+        self.says(sentinel, |says| (says.told, says.is_replacing) = (Some((TWO, 6)), false));
+    }
+
+    /// The sentinel announces a new primary.
+    fn announce(&self, sentinel: &str, change: &str) {
+        self.0[sentinel].each(|listener| listener.message(b"+switch-master", change.as_bytes()));
+    }
+
+    /// Number of open connections to this server.
+    fn open(&self, at: &str) -> usize {
+        self.0[at].open.load(Ordering::SeqCst)
     }
 
     async fn by_sentinels(&self) -> Arc<Primary> {
@@ -231,6 +257,12 @@ impl Net {
 
 async fn settle(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// The address of the primary after this time.
+async fn after(ms: u64, primary: &Primary) -> Address {
+    settle(ms).await;
+    primary.address()
 }
 
 static SCRIPT: Script = Script::new("primary/test", "return 1");

@@ -83,23 +83,6 @@ pub(super) fn fault(error: Error) -> Fault {
 mod tests {
     use super::*;
 
-    fn kind(kind: ErrorKind, text: &'static str) -> FaultKind {
-        fault(Error::new(kind, text)).kind
-    }
-
-    #[test]
-    fn redirected_command_is_not_in_doubt() {
-        let moved = "MOVED 12182 10.0.0.7:6379";
-        for (error, text) in [
-            (ErrorKind::Cluster, moved),
-            (ErrorKind::Cluster, "ASK 12182 10.0.0.7:6379"),
-            (ErrorKind::Unknown, "TRYAGAIN Multiple keys request during rehashing of slot"),
-        ] {
-            let fault = fault(Error::new(error, text));
-            assert_eq!((fault.kind, fault.in_doubt(), &*fault.message), (FaultKind::Elsewhere, false, text));
-        }
-    }
-
     #[test]
     fn refused_hello_does_not_repeat_the_password() {
         for text in [
@@ -124,17 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn cluster_errors_of_fred_leave_the_command_in_doubt() {
-        for text in ["CLUSTERDOWN The cluster is down", "Failed to find cluster hash slot owner."] {
-            let fault = fault(Error::new(ErrorKind::Cluster, text));
-            assert!(fault.kind == FaultKind::Lost && fault.in_doubt(), "{text}");
-        }
-        assert_eq!(kind(ErrorKind::Unknown, "CLUSTERDOWN Hash slot not served"), FaultKind::Lost);
-    }
-
-    #[test]
-    fn server_errors_are_distinguished_from_connection_errors() {
+    fn errors_are_distinguished_by_whether_the_command_may_have_run() {
         for (error, text, expected) in [
+            (ErrorKind::Cluster, "MOVED 12182 10.0.0.7:6379", FaultKind::Elsewhere),
+            (ErrorKind::Cluster, "ASK 12182 10.0.0.7:6379", FaultKind::Elsewhere),
+            (ErrorKind::Unknown, "TRYAGAIN Multiple keys request during rehashing of slot", FaultKind::Elsewhere),
             (ErrorKind::InvalidArgument, "WRONGTYPE Operation against a key", FaultKind::Refused),
             (ErrorKind::Auth, "NOAUTH Authentication required.", FaultKind::Refused),
             (ErrorKind::Unknown, "CROSSSLOT Keys in request don't hash to the same slot", FaultKind::Refused),
@@ -150,11 +127,19 @@ mod tests {
             ),
             (ErrorKind::InvalidArgument, "a key is no text", FaultKind::NotSent),
             (ErrorKind::Unknown, "Failed to route command.", FaultKind::NotSent),
+            // Errors of fred's own.
+            (ErrorKind::Cluster, "CLUSTERDOWN The cluster is down", FaultKind::Lost),
+            (ErrorKind::Cluster, "Failed to find cluster hash slot owner.", FaultKind::Lost),
+            (ErrorKind::Unknown, "CLUSTERDOWN Hash slot not served", FaultKind::Lost),
             (ErrorKind::IO, "Connection reset by peer", FaultKind::Lost),
             (ErrorKind::Canceled, "Canceled.", FaultKind::Lost),
             (ErrorKind::Timeout, "Request timed out.", FaultKind::TimedOut),
         ] {
-            assert_eq!(kind(error, text), expected, "{text}");
+            let fault = fault(Error::new(error, text));
+            let in_doubt = matches!(expected, FaultKind::Lost | FaultKind::TimedOut);
+            assert_eq!((fault.kind, fault.in_doubt()), (expected, in_doubt), "{text}");
+            // Redirects are read from the message.
+            assert!(expected != FaultKind::Elsewhere || fault.message == text, "{text}: {fault:?}");
         }
     }
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use distlock_support::RedisServer;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Collects the messages of some channels as (channel, message).
 pub struct Events {
     heard: Arc<Mutex<Vec<(String, String)>>>,
     task: JoinHandle<()>,
@@ -23,16 +22,15 @@ impl Events {
             command += &format!("${}\r\n{channel}\r\n", channel.len());
         }
         stream.write_all(command.as_bytes()).await.unwrap();
-        let mut wire = Wire { stream, bytes: Vec::new(), at: 0 };
+        let mut lines = BufReader::new(stream).lines();
         for _ in channels {
-            assert_eq!(wire.push().await.unwrap()[0], "subscribe");
+            assert_eq!(push(&mut lines).await.unwrap()[0], "subscribe");
         }
         let heard = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&heard);
         let task = tokio::spawn(async move {
-            while let Some(mut push) = wire.push().await {
-                let message = push.pop().unwrap();
-                told.lock().push((push.pop().unwrap(), message));
+            while let Some([_, channel, message]) = push(&mut lines).await {
+                told.lock().push((channel, message));
             }
         });
         Self { heard, task }
@@ -54,52 +52,15 @@ impl Drop for Events {
     }
 }
 
-struct Wire {
-    stream: TcpStream,
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Wire {
-    /// The three parts of a message or confirmation; `None` when the connection has ended.
-    async fn push(&mut self) -> Option<Vec<String>> {
-        let head = self.line().await?;
-        assert_eq!(head, "*3");
-        let mut parts = Vec::new();
-        for _ in 0..3 {
-            let line = self.line().await?;
-            match line.strip_prefix('$') {
-                Some(length) => {
-                    let length: usize = length.parse().unwrap();
-                    self.fill(length + 2).await?;
-                    parts.push(String::from_utf8_lossy(&self.bytes[self.at..self.at + length]).into_owned());
-                    self.at += length + 2;
-                }
-                None => parts.push(line),
-            }
-        }
-        Some(parts)
-    }
-
-    async fn line(&mut self) -> Option<String> {
-        loop {
-            if let Some(end) = self.bytes[self.at..].windows(2).position(|two| two == b"\r\n") {
-                let line = String::from_utf8_lossy(&self.bytes[self.at..self.at + end]).into_owned();
-                self.at += end + 2;
-                return Some(line);
-            }
-            let have = self.bytes.len() - self.at;
-            self.fill(have + 1).await?;
+/// The three parts of a message or confirmation; `None` when the connection has ended. No part has a line break.
+async fn push(lines: &mut Lines<BufReader<TcpStream>>) -> Option<[String; 3]> {
+    assert_eq!(lines.next_line().await.ok()??, "*3");
+    let mut parts: [String; 3] = Default::default();
+    for part in &mut parts {
+        *part = lines.next_line().await.ok()??;
+        if part.starts_with('$') {
+            *part = lines.next_line().await.ok()??;
         }
     }
-
-    /// Reads until at least `n` bytes are unread.
-    async fn fill(&mut self, n: usize) -> Option<()> {
-        while self.bytes.len() - self.at < n {
-            let mut chunk = [0; 4096];
-            let read = self.stream.read(&mut chunk).await.ok().filter(|read| *read > 0)?;
-            self.bytes.extend_from_slice(&chunk[..read]);
-        }
-        Some(())
-    }
+    Some(parts)
 }

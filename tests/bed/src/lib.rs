@@ -38,7 +38,6 @@ pub use wait::{PATIENCE, becomes, ends, eventually, idle, in_vain, refusal, wait
 /// Time limit of a whole test body: ten waits of [`PATIENCE`], and more than all rounds of two [`refusal`]s.
 pub const LIMIT: Duration = Duration::from_secs(900);
 
-/// Prefix of a fenced lock's counter.
 pub const COUNTER: &str = "redisson_lock_token:";
 
 pub type Make = fn(&Client, &str) -> Arc<dyn DistLock>;
@@ -124,7 +123,6 @@ impl Bed {
         self.connect(self.builder()).await
     }
 
-    /// A client for cost tests ([`still_builder`](Self::still_builder)).
     pub async fn still_client(&self) -> Client {
         self.connect(self.still_builder()).await
     }
@@ -257,7 +255,6 @@ pub async fn fair(body: impl AsyncFn(&Bed)) {
     run(|client, name| client.lock(Flavour::Fair, name), body).await;
 }
 
-/// Runs a test body over the write half of the read-write lock.
 pub async fn rw(body: impl AsyncFn(&Bed)) {
     run(|client, name| client.lock(Flavour::Write, name), body).await;
 }

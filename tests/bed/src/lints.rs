@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const EXEMPT: [&str; 4] = ["sim", "bed", "support", "mutants"];
 
 /// Files that may read a clock. None of them asserts a fixed limit on a duration.
-const ALLOWED: [(&str, &str); 13] = [
+const ALLOWED: [(&str, &str); 12] = [
     ("conformance/suite/expiry.rs", "whether a reply came within its lease: else the round is played again"),
     ("histories/partition.rs", "when a fault began, for the report"),
     ("histories/partition/cluster.rs", "when a fault began, for the report"),
@@ -15,7 +15,6 @@ const ALLOWED: [(&str, &str); 13] = [
     ("interop/fair_rig.rs", "the order of turns in two processes"),
     ("interop/fleet_parts.rs", "which sections overlap, in several processes"),
     ("interop/fleet_processes.rs", "which sections overlap, in several processes"),
-    ("interop/rw_mixed.rs", "which sections overlap, in several processes"),
     ("interop/failover.rs", "compares speed with Redisson in one run; ./x test leaves it out"),
     ("open_slot/slot.rs", "the time in a prepared state"),
     ("open_slot/walk.rs", "how long a made state may be used again"),
@@ -25,21 +24,17 @@ const ALLOWED: [(&str, &str); 13] = [
 
 /// Files that set their own time limit for a wait, or compare times. Do not add entries: wait for an event
 /// (`bed::ends`, `bed::becomes`), and put rules about time in `sim/timing`.
-const BOUNDED: [(&str, &str); 19] = [
+const BOUNDED: [(&str, &str); 15] = [
     ("acks/holders.rs", "whether a deadline has moved"),
     ("client/acl.rs", "a time of the server between two others"),
     ("client/durations.rs", "drops a connect that never ends"),
     ("client/lifecycle.rs", "waits until a deadline moves"),
     ("client/traps/commands.rs", "drops an acquire"),
-    ("cluster/flavours.rs", "whether deadlines have moved"),
     ("conformance/suite/waiting.rs", "drops acquires"),
-    ("fair/peer.rs", "drops acquires"),
     ("fair/rig.rs", "ends of leases by the server's clock"),
-    ("interop/fair_mixed.rs", "drops acquires"),
     ("interop/failover.rs", "compares speed with Redisson in one run; ./x test leaves it out"),
     ("interop/held.rs", "looks once, without a wait"),
     ("interop/rig.rs", "ends of leases by the server's clock"),
-    ("interop/rw_mixed.rs", "drops acquires"),
     ("multi/together.rs", "drops an acquire"),
     ("redlock/rig.rs", "one try of many"),
     ("reentrant/state.rs", "drops acquires"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use distlock::{Client, Flavour};
+use distlock::Client;
 use distlock_support::Admin;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -16,7 +16,6 @@ pub enum Deed {
     Flush,
 }
 
-/// Repeats actions on the server until [`Pest::stop`].
 pub struct Pest {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u64>,
@@ -57,15 +56,10 @@ impl Pest {
 /// # Panics
 /// When two tasks hold the lock at once, or a task fails.
 pub async fn contend(clients: &[Client], tasks: usize, rounds: usize, hold: Duration) {
-    contend_for(Flavour::Reentrant, clients, tasks, rounds, hold).await;
-}
-
-/// Like [`contend`], for a lock of this flavour.
-pub async fn contend_for(flavour: Flavour, clients: &[Client], tasks: usize, rounds: usize, hold: Duration) {
     let counter = Arc::new(Counter::default());
     let mut running = JoinSet::new();
     for n in 0..tasks {
-        let (lock, counter) = (clients[n % clients.len()].lock(flavour, "hot"), Arc::clone(&counter));
+        let (lock, counter) = (clients[n % clients.len()].reentrant("hot"), Arc::clone(&counter));
         running.spawn(async move {
             for _ in 0..rounds {
                 let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock() of task {n}: {error:?}"));

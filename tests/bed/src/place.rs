@@ -81,7 +81,6 @@ impl Place {
         Self::Set(Set { servers, as_made, is_own })
     }
 
-    /// An administrator's connection to all servers.
     pub async fn admin(&self) -> Admin {
         match self {
             Self::Three(three) => Admin::of_cluster(&three.cluster).await,

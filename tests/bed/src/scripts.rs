@@ -69,10 +69,6 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
     all
 }
 
-/// The files of this script.
-///
-/// # Panics
-/// When there is no such script.
 pub fn files(name: &str) -> Vec<&'static str> {
     let found = all().into_iter().find(|(one, _)| *one == name);
     found.unwrap_or_else(|| panic!("no script is called {name}")).1

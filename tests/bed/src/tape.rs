@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use distlock_support::RedisServer;
-use distlock_support::admin::{Admin, RESET};
+use distlock_support::admin::{Admin, NAME, RESET};
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use crate::wire::monitor;
 use crate::{Place, eventually};
 
 /// The commands at all servers of a place since [`Admin::reset_stats`].
@@ -49,13 +48,7 @@ impl Tape {
 impl Ear {
     async fn open(server: &RedisServer) -> Self {
         let admin = Admin::connect(server).await;
-        let mut stream = TcpStream::connect(server.addr()).await.expect("a server of the test is up");
-        let name = distlock_support::admin::NAME;
-        stream.write_all(format!("CLIENT SETNAME {name}\r\nMONITOR\r\n").as_bytes()).await.expect("MONITOR is sent");
-        let mut lines = BufReader::new(stream).lines();
-        for _ in ["SETNAME", "MONITOR"] {
-            assert_eq!(lines.next_line().await.expect("a reply of the server").as_deref(), Some("+OK"));
-        }
+        let mut lines = monitor(server).await;
         let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
         let heard = Arc::clone(&calls);
         let task = tokio::spawn(async move {
@@ -75,7 +68,7 @@ impl Ear {
         let is_heard = async || self.calls.lock().iter().any(|(_, words)| words.last() == Some(&mark));
         eventually("MONITOR has shown all commands", is_heard).await;
         let list = self.admin.client_list().await;
-        let admins: Vec<_> = list.iter().filter(|c| c.name == distlock_support::admin::NAME).map(|c| &c.addr).collect();
+        let admins: Vec<_> = list.iter().filter(|c| c.name == NAME).map(|c| &c.addr).collect();
         let mut calls = self.calls.lock();
         let is_reset = |(_, words): &Call| words.last().is_some_and(|word| word == RESET);
         if let Some(at) = calls.iter().rposition(is_reset) {

@@ -23,9 +23,6 @@ pub enum Topology {
 
 impl Topology {
     /// The topology that tests run over.
-    ///
-    /// # Panics
-    /// When the environment names an unknown one.
     pub fn of_tests() -> Self {
         match std::env::var("DISTLOCK_TOPOLOGY").as_deref() {
             Err(_) | Ok("" | "single") => Self::Single,

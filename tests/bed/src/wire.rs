@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use distlock_support::RedisServer;
+use distlock_support::admin::NAME;
 use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -27,10 +28,7 @@ impl Wire {
 
     /// Records every command of these names.
     pub async fn hear(server: &RedisServer, wanted: &'static [&'static str]) -> Self {
-        let mut stream = TcpStream::connect(server.addr()).await.unwrap();
-        stream.write_all(b"MONITOR\r\n").await.unwrap();
-        let mut lines = BufReader::new(stream).lines();
-        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("+OK"));
+        let mut lines = monitor(server).await;
         let calls = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&calls);
         let task = tokio::spawn(async move {
@@ -60,6 +58,17 @@ impl Wire {
     pub async fn last(&self, bed: &Bed) -> Vec<String> {
         self.calls(bed).await.pop().expect("a script was called")
     }
+}
+
+/// The lines of `MONITOR`, over a connection with an administrator's name.
+pub(crate) async fn monitor(server: &RedisServer) -> Lines<BufReader<TcpStream>> {
+    let mut stream = TcpStream::connect(server.addr()).await.expect("a server of the test is up");
+    stream.write_all(format!("CLIENT SETNAME {NAME}\r\nMONITOR\r\n").as_bytes()).await.expect("MONITOR is sent");
+    let mut lines = BufReader::new(stream).lines();
+    for _ in ["SETNAME", "MONITOR"] {
+        assert_eq!(lines.next_line().await.expect("a reply of the server").as_deref(), Some("+OK"));
+    }
+    lines
 }
 
 pub async fn arrives(bed: &Bed, call: &[String]) {

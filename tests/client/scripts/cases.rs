@@ -85,6 +85,11 @@ fn given_back(count: usize) -> (Words, Words) {
     steps(2, (0..count).map(|n| (vec![format!("n{n}")], words([&owner(n), LEASE, "publish", "c"]))))
 }
 
+/// A batch after these commands.
+fn batch(before: Vec<Words>, (keys, args): (Words, Words)) -> Made {
+    (before, keys, args)
+}
+
 const fn case(script: &'static str, what: &'static str, most: fn(u64) -> u64, make: fn(usize) -> Made) -> Case {
     Case { script, what, most, make }
 }
@@ -120,40 +125,21 @@ pub const CASES: &[Case] = &[
         },
     ),
     case("multi/acquire", "locks", |k| 2 * k + 1, |n| (Vec::new(), names(n), words([&owner(1), LEASE]))),
-    case(
-        "reentrant/many",
-        "acquires",
-        |k| 3 * k,
-        |n| {
-            let (keys, args) = taken(n, |n| vec![format!("n{n}")]);
-            (Vec::new(), keys, args)
-        },
-    ),
-    case(
-        "reentrant/many",
-        "releases",
-        |k| 3 * k,
-        |n| {
-            let (keys, args) = given_back(n);
-            (held_each(n), keys, args)
-        },
-    ),
+    case("reentrant/many", "acquires", |k| 3 * k, |n| batch(Vec::new(), taken(n, |n| vec![format!("n{n}")]))),
+    case("reentrant/many", "releases", |k| 3 * k, |n| batch(held_each(n), given_back(n))),
     case(
         "fenced/many",
         "acquires",
         |k| 6 * k,
-        |n| {
-            let (keys, args) = taken(n, |n| vec![format!("n{n}"), format!("c{n}")]);
-            (Vec::new(), keys, args)
-        },
+        |n| batch(Vec::new(), taken(n, |n| vec![format!("n{n}"), format!("c{n}")])),
     ),
     case(
         "plain/many",
         "acquires",
         |k| k,
         |n| {
-            let (keys, args) = steps(1, (0..n).map(|n| (vec![format!("n{n}")], words([&owner(n), "NX", "PX", LEASE]))));
-            (Vec::new(), keys, args)
+            let set = |n: usize| (vec![format!("n{n}")], words([&owner(n), "NX", "PX", LEASE]));
+            batch(Vec::new(), steps(1, (0..n).map(set)))
         },
     ),
     case(
@@ -171,8 +157,7 @@ pub const CASES: &[Case] = &[
         |k| 6 * k,
         |n| {
             let args = |n: usize| words([&owner(n), LEASE, "", "", "0", "0", "{x}", "1"]);
-            let (keys, args) = steps(1, (0..n).map(|n| (words(["x", &cover(n), "marks"]), args(n))));
-            (Vec::new(), keys, args)
+            batch(Vec::new(), steps(1, (0..n).map(|n| (words(["x", &cover(n), "marks"]), args(n)))))
         },
     ),
     case(
@@ -181,8 +166,7 @@ pub const CASES: &[Case] = &[
         |k| 4 * k + 30,
         |n| {
             let args = |n: usize| words([&owner(n), "", LEASE, "", "0", "{x}", "0", "publish", "c"]);
-            let (keys, args) = steps(2, (0..n).map(|n| (words(["x", &cover(n)]), args(n))));
-            (read_by(10 * n), keys, args)
+            batch(read_by(10 * n), steps(2, (0..n).map(|n| (words(["x", &cover(n)]), args(n)))))
         },
     ),
     case(

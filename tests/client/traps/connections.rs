@@ -1,21 +1,16 @@
-//! Traps 8, 12 and 16: connections that are silent or outlive their client, and demoted servers.
+//! Traps 8 and 12: connections that are silent or outlive their client.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use distlock::{Builder, Error};
+use distlock::Error;
 use distlock_support::leak::alive_tasks;
 use distlock_support::proxy::Action;
 use distlock_support::{Admin, RedisServer};
 
-use crate::rig::{is_served, takes};
-use bed::fault::{brisk, refused, script, warm};
+use bed::fault::{brisk, script, warm};
 use bed::{becomes, builder, ends, eventually, idle, ms, reentrant, secs};
-
-fn retries(builder: Builder) -> Builder {
-    builder.retry_attempts(1_000).retry_delay((ms(20), ms(100)))
-}
 
 /// fred does not notice a silent connection while commands are written to it. After two timeouts in a row, the
 /// connection is replaced (node/connection.rs, `Connection::run`).
@@ -44,7 +39,7 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
         .await;
         assert!(silent.has_fired());
         for request in requests {
-            bed::ends("a request", request).await.unwrap();
+            ends("a request", request).await.unwrap();
         }
         // Commands that ran unseen on the silent connection are undone.
         becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;
@@ -62,8 +57,8 @@ async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
         let tasks = alive_tasks();
         let mut clients = Vec::new();
         for n in 0..4 {
-            let options = builder(&server.url()).pool_size(if n == 0 { 16 } else { 1 });
-            let client = options.connect().await.unwrap();
+            let pool_size = if n == 0 { 16 } else { 1 };
+            let client = builder(&server.url()).pool_size(pool_size).connect().await.unwrap();
             let lock = client.reentrant(&format!("lock {n}"));
             clients.push((client, if n % 2 == 0 { Some(lock.lock().await.unwrap()) } else { None }));
         }
@@ -87,43 +82,4 @@ async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
             becomes("keys", Vec::<String>::new(), async || admin.keys().await).await;
         }
     }
-}
-
-/// A demoted server refuses every write for as long as the connection lives. `READONLY` makes the client reconnect, and
-/// the new connection finds the new primary if the old address leads to it (node/connection.rs, `Connection::run`).
-#[tokio::test]
-async fn trap_16_client_leaves_demoted_server_for_new_primary() {
-    let new = RedisServer::start();
-    reentrant(async |bed| {
-        let proxy = bed.proxy();
-        let client = bed.connect(retries(builder(&proxy.url()))).await;
-        warm(&client).await;
-        // The old primary keeps its connections. New connections reach the new primary.
-        let () = bed.admin.cmd(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]).await;
-        proxy.set_upstream(new.addr());
-        let guard = ends("an acquire after the demotion", client.reentrant("a").lock()).await.unwrap();
-        let admin = Admin::connect(&new).await;
-        assert!(admin.exists("a").await);
-        guard.unlock().await.unwrap();
-        let () = bed.admin.cmd(&["REPLICAOF", "NO", "ONE"]).await;
-    })
-    .await;
-}
-
-/// The same server is demoted and promoted again. Its connections stay open.
-#[tokio::test]
-async fn trap_16_a_server_that_is_promoted_again_is_used_again() {
-    let other = RedisServer::start();
-    reentrant(async |bed| {
-        let client = bed.connect(retries(bed.builder())).await;
-        warm(&client).await;
-        let () = bed.admin.cmd(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]).await;
-        refused(client.reentrant("a").try_lock().await, "READONLY");
-        let waiting = takes(client.reentrant("a"));
-        tokio::time::sleep(ms(200)).await;
-        assert!(!waiting.is_finished(), "it waits for the server to be promoted");
-        let () = bed.admin.cmd(&["REPLICAOF", "NO", "ONE"]).await;
-        is_served("the waiting acquire", waiting).await;
-    })
-    .await;
 }

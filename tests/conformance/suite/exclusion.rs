@@ -25,9 +25,7 @@ async fn crowd(bed: &Bed, clients: &[Client], tasks: usize, loops: usize, pause:
             });
         }
     }
-    while let Some(done) = crowd.join_next().await {
-        done.unwrap();
-    }
+    crowd.join_all().await;
     counter.get()
 }
 
@@ -49,14 +47,8 @@ pub async fn sixteen_clients_exclude_each_other(bed: &Bed) {
 
 // testConcurrency_MultiInstance
 pub async fn hundred_clients_exclude_each_other(bed: &Bed) {
-    let mut connecting = JoinSet::new();
-    for _ in 0..100 {
-        connecting.spawn(bed.builder().connect());
-    }
-    let mut clients = Vec::new();
-    while let Some(client) = connecting.join_next().await {
-        clients.push(client.unwrap().unwrap());
-    }
+    let connecting: JoinSet<_> = (0..100).map(|_| bed.builder().connect()).collect();
+    let clients: Vec<_> = connecting.join_all().await.into_iter().map(Result::unwrap).collect();
     assert_eq!(crowd(bed, &clients, 1, 1, ms(1)).await, 100);
     for client in clients {
         idle(&client).await;
@@ -71,7 +63,7 @@ pub async fn held_lock_is_registered_for_renewal(bed: &Bed) {
     for _ in 0..16 {
         let (client, lock) = (client.clone(), bed.lock(&client, "job"));
         tasks.spawn(async move {
-            let mut held = 0;
+            let mut held = 0_u32;
             for _ in 0..100 {
                 let Some(guard) = lock.try_lock().await.unwrap() else { continue };
                 assert!(client.stats().holds > 0, "held, but nothing would renew it");
@@ -81,22 +73,15 @@ pub async fn held_lock_is_registered_for_renewal(bed: &Bed) {
             held
         });
     }
-    let mut held = 0;
-    while let Some(task) = tasks.join_next().await {
-        held += task.unwrap();
-    }
-    assert!(held > 0, "nobody had the lock in 1600 attempts");
+    assert!(tasks.join_all().await.into_iter().sum::<u32>() > 0, "nobody had the lock in 1600 attempts");
     idle(&client).await;
     assert_eq!(client.stats().names, 0);
 }
 
 // testSubscriptionsPerConnection; this crate always uses one connection for all subscriptions
 pub async fn many_acquires_leave_no_subscription(bed: &Bed) {
-    let linger = ms(200);
-    let mut clients = Vec::new();
-    for _ in 0..2 {
-        clients.push(bed.connect(bed.still_builder().subscription_linger(linger)).await);
-    }
+    let builder = || bed.still_builder().subscription_linger(ms(200));
+    let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
     let counters: Arc<[Counter; 5]> = Arc::default();
     let mut workers = JoinSet::new();
     for worker in 0..32 {
@@ -112,9 +97,7 @@ pub async fn many_acquires_leave_no_subscription(bed: &Bed) {
             }
         });
     }
-    while let Some(done) = workers.join_next().await {
-        done.unwrap();
-    }
+    workers.join_all().await;
     assert_eq!(counters.iter().map(Counter::get).sum::<u64>(), 1_500);
     becomes("channels", Vec::<String>::new(), async || bed.admin.channels().await).await;
     for client in &clients {
@@ -141,9 +124,7 @@ pub async fn one_name_does_not_starve_another(bed: &Subject<'_>) {
             });
         }
     }
-    while let Some(done) = pairs.join_next().await {
-        done.unwrap();
-    }
+    pairs.join_all().await;
 }
 
 pub async fn all_kinds_of_acquire_exclude_each_other(bed: &Subject<'_>) {

@@ -2,12 +2,25 @@
 
 use std::time::Instant;
 
-use distlock::{Error, Lost};
+use distlock::{Error, Guard, Lost};
 use tokio::sync::oneshot;
 
 use crate::subject::{Subject, passer, waiting};
 use bed::events::Events;
 use bed::{becomes, ends, freed, idle, ms, with_longer_waits};
+
+/// Asserts that the end of the guard's lease ends `run`, and that `unlock` reports it.
+async fn is_over(guard: Guard) {
+    let told = guard.name().to_owned();
+    let worked = ends("work under a lease that ends", guard.run(std::future::pending::<()>())).await;
+    assert!(!guard.is_held());
+    for outcome in [worked, guard.unlock().await.map(drop)] {
+        match outcome.unwrap_err() {
+            Error::Lost { name, why: Lost::Expired } => assert_eq!(*name, *told),
+            other => panic!("a lease that is over: {other:?}"),
+        }
+    }
+}
 
 // testExpire. Waiters poll only every hour, so only the end of the known lease wakes a waiter.
 pub async fn waiter_acquires_when_the_lease_expires(bed: &Subject<'_>) {
@@ -19,25 +32,15 @@ pub async fn waiter_acquires_when_the_lease_expires(bed: &Subject<'_>) {
         let second = ends("a waiter behind a lease", other.lock()).await.unwrap();
         // The first guard's deadline has passed before the second acquire.
         assert!(!guard.is_held() && second.is_held());
-        let told = guard.name().to_owned();
-        match guard.unlock().await.unwrap_err() {
-            Error::Lost { name, why: Lost::Expired } => assert_eq!(*name, *told),
-            other => panic!("unlock of a lease that is over: {other:?}"),
-        }
+        is_over(guard).await;
         assert!(second.is_held());
         second.unlock().await.unwrap();
     }
 
     // The same, but no other owner takes the lock.
     let lock = bed.lock(&ours, "alone");
-    let guard = lock.lock_leased(ms(50)).await.unwrap();
-    ends("lost() of a lease that ends", guard.lost()).await;
+    is_over(lock.lock_leased(ms(50)).await.unwrap()).await;
     freed(&lock).await;
-    let told = guard.name().to_owned();
-    match guard.unlock().await.unwrap_err() {
-        Error::Lost { name, why: Lost::Expired } => assert_eq!(*name, *told),
-        other => panic!("unlock of a lease that is over: {other:?}"),
-    }
 }
 
 // testAutoExpire: the client's runtime ends while it holds the lock, so the client sends no release

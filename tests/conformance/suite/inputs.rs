@@ -46,33 +46,7 @@ pub async fn invalid_names_are_refused_without_sending_commands(bed: &Subject<'_
     guard.unlock().await.unwrap();
 }
 
-pub async fn invalid_leases_are_refused_without_sending_commands(bed: &Bed) {
-    /// At least one round must send no command. The others may confirm a hold again: once for each connection that
-    /// opens late, and a cluster has three.
-    const ROUNDS: usize = 4;
-    let client = bed.still_client().await;
-    let lock = bed.lock(&client, "job");
-    let held = bed.lock(&client, "held").lock_leased(secs(60)).await.unwrap();
-    let odd = [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(999), TEN_YEARS + ms(1), Duration::MAX];
-    let mut seen = Vec::new();
-    for _ in 0..ROUNDS {
-        sent(bed).await;
-        for lease in odd {
-            let ways = [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(1)).owner(held.owner())];
-            for how in ways {
-                let refused = lock.acquire(how.lease(lease)).await;
-                assert!(matches!(refused, Err(Error::Config { .. })), "{lease:?}: {refused:?}");
-            }
-            assert!(matches!(lock.lock_leased(lease).await, Err(Error::Config { .. })), "{lease:?}");
-            assert!(matches!(held.extend(lease).await, Err(Error::Config { .. })), "{lease:?}");
-        }
-        seen.push(sent(bed).await);
-    }
-    assert!(seen.contains(&only(&[])), "{seen:?}");
-    assert!(held.is_held() && !lock.is_locked().await.unwrap());
-    held.unlock().await.unwrap();
-}
-
+// `tests/client/durations.rs` has invalid leases for every kind of lock.
 pub async fn longest_lease_is_set_and_shortest_leases_leave_the_lock_free(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
@@ -80,7 +54,10 @@ pub async fn longest_lease_is_set_and_shortest_leases_leave_the_lock_free(bed: &
     let ttl = lock.remaining_ttl().await.unwrap().unwrap();
     assert!(ttl > TEN_YEARS / 2 && ttl <= TEN_YEARS, "{ttl:?}");
     assert!(guard.is_held() && guard.remaining() > TEN_YEARS / 2);
+    let longer = TEN_YEARS + ms(1);
+    assert!(matches!(guard.extend(longer).await, Err(Error::Config { .. })));
     guard.unlock().await.unwrap();
+    assert!(matches!(lock.lock_leased(longer).await, Err(Error::Config { .. })));
     // So short that the early local deadline may pass before the acquire returns.
     for lease in [ms(3), ms(4), ms(5)] {
         match lock.acquire(Acquire::new().wait(ms(300)).lease(lease)).await {

@@ -16,18 +16,14 @@ macro_rules! alone {
         $body!(threads holding::holder_is_visible_to_every_client);
         $body!(one_thread holding::release_by_non_holder_is_refused_and_keeps_the_hold);
         $body!(one_thread holding::lease_applies_to_its_own_acquire_only);
-        $body!(cluster_node holding::locks_in_many_slots_are_renewed);
-        $body!(one_thread holding::handle_reports_lock_name_and_works_across_tasks);
 
         $body!(threads exclusion::held_lock_is_registered_for_renewal);
 
         $body!(threads guards::guard_dropped_anywhere_releases_the_lock);
-        $body!(threads guards::unlock_dropped_half_way_frees_the_lock);
 
         $body!(one_thread signals::release_is_never_reported_as_a_loss);
         $body!(one_thread signals::extend_replaces_the_lease);
 
-        $body!(one_thread inputs::invalid_leases_are_refused_without_sending_commands);
         $body!(one_thread inputs::longest_lease_is_set_and_shortest_leases_leave_the_lock_free);
         $body!(one_thread inputs::key_of_wrong_type_is_reported_and_left_unchanged);
     };
@@ -39,8 +35,6 @@ macro_rules! again {
     ($body:ident) => {
         $body!(one_thread holding::hold_count_follows_every_acquire_and_release);
         $body!(one_thread holding::release_of_one_of_several_holds_keeps_the_lease);
-
-        $body!(one_thread guards::dropped_guard_releases_one_of_two_holds);
     };
 }
 pub(crate) use again;
@@ -51,20 +45,11 @@ macro_rules! renewed {
         $body!(one_thread waiting::dropped_try_lock_leaves_no_keys);
         $body!(one_server waiting::acquire_without_a_server_returns_an_error);
         $body!(threads expiry::lock_of_crashed_client_expires);
-        $body!(one_thread guards::hold_without_guard_is_not_renewed);
+        $body!(one_thread guards::only_guards_without_explicit_lease_are_renewed);
         $body!(one_thread signals::run_stops_its_work_when_the_lock_is_lost);
-        $body!(one_thread signals::extend_ends_the_renewals);
     };
 }
 pub(crate) use renewed;
-
-/// Renewals of an owner that re-enters.
-macro_rules! again_renewed {
-    ($body:ident) => {
-        $body!(one_thread guards::hold_without_guard_is_renewed_for_the_owners_other_guard);
-    };
-}
-pub(crate) use again_renewed;
 
 /// A holder, and rivals that wait or are refused.
 macro_rules! beside {
@@ -83,8 +68,6 @@ macro_rules! beside {
 
         $body!(one_thread guards::hold_of_owner_is_released_by_another_client);
 
-        $body!(one_thread signals::lease_ends_for_its_guard_before_another_client_acquires);
-
         $body!(one_thread inputs::invalid_names_are_refused_without_sending_commands);
         $body!(one_thread inputs::closed_client_returns_closed_errors);
 
@@ -99,8 +82,6 @@ pub(crate) use beside;
 macro_rules! again_beside {
     ($body:ident) => {
         $body!(threads holding::each_re_entry_needs_its_own_unlock);
-
-        $body!(one_thread guards::owner_moves_to_another_client_and_back);
         $body!(threads guards::scope_acquires_as_one_owner);
     };
 }
@@ -119,18 +100,11 @@ pub(crate) use queued;
 macro_rules! crowded {
     ($body:ident) => {
         $body!(threads exclusion::sixteen_clients_exclude_each_other);
-    };
-}
-pub(crate) use crowded;
-
-/// Exclusive holders of even more clients.
-macro_rules! swarming {
-    ($body:ident) => {
         $body!(threads exclusion::hundred_clients_exclude_each_other);
         $body!(threads exclusion::many_acquires_leave_no_subscription);
     };
 }
-pub(crate) use swarming;
+pub(crate) use crowded;
 
 /// A holder without a lease.
 macro_rules! endless {

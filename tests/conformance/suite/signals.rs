@@ -51,27 +51,6 @@ pub async fn run_stops_its_work_when_the_lock_is_lost(bed: &Subject<'_>) {
     bed.sweep_covers().await;
 }
 
-pub async fn lease_ends_for_its_guard_before_another_client_acquires(bed: &Subject<'_>) {
-    let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
-    let (lock, other) = (bed.lock(&ours, "job"), bed.rival(&theirs, "job"));
-    for _ in 0..3 {
-        let guard = Arc::new(lock.lock_leased(ms(300)).await.unwrap());
-        let waiter = tokio::spawn({
-            let (first, other) = (Arc::clone(&guard), other.clone());
-            async move {
-                let second = other.lock().await.unwrap();
-                assert!(!first.is_held(), "two holders");
-                second
-            }
-        });
-        let lost = ends("work under a lease that ends", guard.run(std::future::pending::<()>())).await;
-        assert!(is_lost(&lost, &guard, Lost::Expired), "{lost:?}");
-        assert!(!guard.is_held());
-        let second = ends("the next acquire", waiter).await.unwrap();
-        second.unlock().await.unwrap();
-    }
-}
-
 pub async fn release_is_never_reported_as_a_loss(bed: &Bed) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
@@ -117,14 +96,4 @@ pub async fn extend_replaces_the_lease(bed: &Bed) {
     let refused = guard.extend(secs(600)).await;
     assert!(is_lost(&refused, &guard, Lost::Gone), "{refused:?}");
     assert!(!guard.is_held() && !lock.is_locked().await.unwrap());
-}
-
-pub async fn extend_ends_the_renewals(bed: &Subject<'_>) {
-    let client = bed.still_client().await;
-    let guard = bed.lock(&client, "job").lock().await.unwrap();
-    assert_eq!(client.renew_now().await.renewed, bed.keys_of("job").len());
-    guard.extend(secs(60)).await.unwrap();
-    assert_eq!(client.renew_now().await.renewed, 0, "an explicit lease is renewed");
-    assert!(guard.is_held());
-    guard.unlock().await.unwrap();
 }

@@ -119,14 +119,10 @@ pub async fn dropped_waiters_leave_no_subscription_and_no_hold(bed: &Subject<'_>
     let mut waiters = JoinSet::new();
     for _ in 0..200 {
         let (lock, after) = (lock.clone(), Duration::from_micros(numbers.below(20_000)));
-        waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await });
+        waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await.map(|taken| taken.map(drop)) });
     }
-    while let Some(waited) = waiters.join_next().await {
-        match waited.unwrap() {
-            Err(_) => {}
-            Ok(Ok(guard)) => panic!("exclusion broken: a waiter had the lock that somebody else holds: {guard:?}"),
-            Ok(Err(error)) => panic!("lock: {error:?}"),
-        }
+    for waited in std::mem::take(&mut waiters).join_all().await {
+        assert!(waited.is_err(), "a waiter had the lock that somebody else holds, or failed: {waited:?}");
     }
     becomes("acquires that wait, and names", (0, 0), async || (theirs.stats().waiting, theirs.stats().names)).await;
     becomes("channels", Vec::<String>::new(), async || bed.admin.channels().await).await;
@@ -136,12 +132,10 @@ pub async fn dropped_waiters_leave_no_subscription_and_no_hold(bed: &Subject<'_>
     for n in 0..200 {
         let after = Duration::from_micros(numbers.below(5_000));
         let lock = if n % 3 == 0 { bed.lock(&ours, "job") } else { lock.clone() };
-        waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await });
+        waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await.map(|taken| taken.map(drop)) });
     }
-    while let Some(waited) = waiters.join_next().await {
-        if let Ok(Err(error)) = waited.unwrap() {
-            panic!("lock: {error:?}");
-        }
+    for waited in waiters.join_all().await {
+        assert!(!matches!(waited, Ok(Err(_))), "{waited:?}");
     }
     freed(&lock).await;
     freed(&bed.lock(&ours, "job")).await;

@@ -161,7 +161,7 @@ impl Model {
         self.busy()
     }
 
-    fn stands(&self, owner: &str) -> bool {
+    pub fn stands(&self, owner: &str) -> bool {
         self.queue.iter().any(|other| other == owner)
     }
 

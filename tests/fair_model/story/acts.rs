@@ -96,11 +96,11 @@ impl Story<'_> {
         let stood = self.model.due.contains_key(owner);
         let step = (&*format!("acquire {owner}"), stranger(owner));
         let reply = self.run(step, &self.scripts.acquire, args, |model| model.acquire(&ask));
-        if !stood && self.stands(owner) {
+        if !stood && self.model.stands(owner) {
             self.set.insert(owner, self.model.now);
         }
         let busy = matches!(&reply, Reply::List(parts) if parts[0] != Reply::Int(-7));
-        if busy && ask.turn > 0 && self.stands(owner) {
+        if busy && ask.turn > 0 && self.model.stands(owner) {
             let guessed = owner == GIVEN || self.guessed(owner) && !(ask.turn == 2 && stood);
             let Ask { hold, nonce, .. } = ask;
             let waiter = self.waiting.entry(owner).or_insert(Waiter { last: 0, hold, nonce, guessed: false });
@@ -208,7 +208,7 @@ impl Story<'_> {
         let args = vec![what.into(), owner.into(), lease.to_string(), wait.to_string(), CHANNELS.into()];
         let behind: Vec<String> = self.model.queue.iter().skip_while(|other| *other != owner).cloned().collect();
         let behind_cut = self.model.queue.last().is_some_and(|last| self.cut.contains(last.as_str()));
-        let stood = self.stands(owner);
+        let stood = self.model.stands(owner);
         let reply = self.run((&format!("java {what} {owner}"), false), &self.scripts.java, args, |model| match what {
             "long" => model.java_try(owner, lease, wait, true),
             "once" => model.java_try(owner, lease, wait, false),
@@ -227,7 +227,7 @@ impl Story<'_> {
             }
             self.cut.extend(cut);
         }
-        if behind_cut && !stood && self.stands(owner) {
+        if behind_cut && !stood && self.model.stands(owner) {
             self.cut.insert(owner);
         }
         self.cut.retain(|other| *other != owner || self.model.due.contains_key(owner));

@@ -6,11 +6,9 @@ use super::acts::give;
 use super::{GIVEN, JAVA, LEASE, OURS, STRANGERS, Story};
 
 impl Story<'_> {
-    /// Checks that every live waiter gets the lock, and that nothing is left behind.
     pub(super) fn end(&mut self) {
-        let stands: BTreeSet<_> =
+        let mut left: BTreeSet<_> =
             OURS.iter().flatten().copied().filter(|owner| self.waiting.contains_key(owner)).collect();
-        let mut left = stands;
         // All other waiters die.
         self.waiting.retain(|owner, _| OURS.as_flattened().contains(owner));
         for _ in 0..2 {
@@ -33,7 +31,7 @@ impl Story<'_> {
                 break;
             }
             for owner in left.clone() {
-                if !self.stands(owner) && self.model.holds(owner) == 0 {
+                if !self.model.stands(owner) && self.model.holds(owner) == 0 {
                     let ask = self.ask(owner, 30_000, String::new(), 1);
                     self.acquire(owner, ask);
                 }
@@ -68,10 +66,8 @@ impl Story<'_> {
     }
 
     pub(super) fn leave_all(&mut self) {
-        let someone_dead =
-            self.model.queue.iter().any(|owner| {
-                !self.waiting.contains_key(owner.as_str()) && !self.java_waiting.contains_key(owner.as_str())
-            });
+        let is_dead = |owner: &str| !self.waiting.contains_key(owner) && !self.java_waiting.contains_key(owner);
+        let someone_dead = self.model.queue.iter().any(|owner| is_dead(owner));
         for owner in [OURS.as_flattened(), STRANGERS.as_flattened(), &[GIVEN]].concat() {
             self.give_up(owner, 30_000);
             while self.model.holds(owner) > 0 || self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner) {

@@ -4,7 +4,6 @@ use super::{LEASE, Story, stranger};
 use crate::model::{LONG, Model, ours};
 
 impl Story<'_> {
-    /// Checks the rules that hold after every step.
     pub(super) fn check(&mut self, before: &Model, step: &str) {
         if self.model.left() == -1 {
             self.fail("a lock without end");
@@ -45,7 +44,7 @@ impl Story<'_> {
             self.waiting.remove(winner.owner.as_str());
             self.java_waiting.remove(winner.owner.as_str());
         }
-        let lost: Vec<_> = self.waiting.keys().copied().filter(|owner| !self.stands(owner)).collect();
+        let lost: Vec<_> = self.waiting.keys().copied().filter(|owner| !self.model.stands(owner)).collect();
         for owner in lost {
             let waiter = self.waiting.remove(owner).unwrap();
             if !waiter.guessed && !self.spoilt && !step.contains(owner) && !self.silent(owner) {
@@ -63,7 +62,7 @@ impl Story<'_> {
     /// Counts the room of departed Java waiters, each with the longest wait. Room is kept until no Java waiter is
     /// ahead.
     fn count_stale(&mut self, before: &Model, step: &str) {
-        let gone = before.queue.iter().filter(|owner| !ours(owner) && !self.stands(owner)).count();
+        let gone = before.queue.iter().filter(|owner| !ours(owner) && !self.model.stands(owner)).count();
         self.stale += i64::try_from(gone).unwrap() * LONG;
         let known = |owner: &String| ours(owner) && self.waiting.contains_key(owner.as_str());
         if step == "refresh all" && before.queue.iter().all(|owner| ours(owner)) && self.model.queue.iter().all(known) {

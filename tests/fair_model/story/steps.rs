@@ -44,7 +44,7 @@ impl Story<'_> {
             // The waiter's process dies.
             6 if waits && self.dice.below(3) == 0 => drop(self.waiting.remove(owner)),
             6..=8 if waits => {}
-            0..=8 if !waits && (!self.stands(owner) || self.java == Java::None) => {
+            0..=8 if !waits && (!self.model.stands(owner) || self.java == Java::None) => {
                 let hold = self.some_hold(owner);
                 self.acquire_anyhow(owner, lease, hold, 1);
             }
@@ -131,7 +131,7 @@ impl Story<'_> {
             2 if self.waiting.contains_key(owner) => self.give_up(owner, lease),
             3 if self.dice.below(3) == 0 => drop(self.waiting.remove(owner)),
             _ if self.waiting.contains_key(owner) => self.try_again(owner, lease, 2),
-            _ if !self.stands(owner) => {
+            _ if !self.model.stands(owner) => {
                 let (hold, turn) = (self.some_hold(owner), self.dice.of(&[0, 1, 1]));
                 self.acquire_anyhow(owner, lease, hold, turn);
             }
@@ -146,7 +146,7 @@ impl Story<'_> {
             (0..7, _) if self.model.holds(owner) > 0 => drop(self.java("unlock", owner, lease, 0)),
             (0..6, None) => self.java_long(owner, lease),
             // A waiter of Java waits at one place at a time.
-            (6, None) if !self.stands(owner) => drop(self.java("once", owner, lease, LONG)),
+            (6, None) if !self.model.stands(owner) => drop(self.java("once", owner, lease, LONG)),
             (7, None) if self.dice.below(3) == 0 => drop(self.java("unlock", owner, lease, 0)),
             (0..5, Some(_)) => self.java_long(owner, lease),
             (5..7, Some((_, wait))) => drop(self.java("fail", owner, lease, wait)),

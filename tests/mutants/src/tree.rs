@@ -118,6 +118,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// A change of the crate may change the text that a mutant replaces. `./x mutants` would notice that too late.
@@ -127,5 +129,51 @@ mod tests {
         let mutants = crate::list::read(&tree.root().join("tests/mutants/mutants.toml")).expect("the list is readable");
         let misplaced: Vec<_> = mutants.iter().filter_map(|mutant| tree.check(mutant).err()).collect();
         assert!(misplaced.is_empty(), "{misplaced:#?}");
+    }
+
+    /// A filter without a test would stop `./x mutants` after its builds. The last word of a filter `a::b::c` must be a
+    /// part of the name of a function, module or file of the target, and the other words a part of any word.
+    #[test]
+    fn every_filter_of_a_mutant_names_something_in_its_target() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let (mut unknown, mut names_of) = (Vec::new(), BTreeMap::new());
+        for mutant in crate::list::read(&root.join("tests/mutants/mutants.toml")).expect("the list is readable") {
+            let folder = match mutant.target() {
+                crate::list::Target::Lib => root.join("src"),
+                crate::list::Target::Test(name) => root.join("tests").join(name),
+            };
+            let (words, items) = names_of.entry(folder.clone()).or_insert_with(|| {
+                let (mut words, mut items) = (BTreeSet::new(), BTreeSet::new());
+                collect_names(&folder, &mut words, &mut items);
+                (words, items)
+            });
+            let is_known = |names: &BTreeSet<String>, part: &str| names.iter().any(|name| name.contains(part));
+            for filter in mutant.filters() {
+                let (folders, last) = filter.rsplit_once("::").unwrap_or(("", filter));
+                if !(is_known(items, last) && folders.split("::").all(|part| is_known(words, part))) {
+                    unknown.push(format!("{}: {filter}", mutant.name));
+                }
+            }
+        }
+        assert!(unknown.is_empty(), "no test has a name that contains: {unknown:#?}");
+    }
+
+    /// Collects all words of the sources in a folder, and the names of its functions, modules and files.
+    fn collect_names(folder: &Path, words: &mut BTreeSet<String>, items: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).expect("the folder is readable") {
+            let path = entry.expect("an entry is readable").path();
+            let stem = path.file_stem().map(|name| name.to_string_lossy().into_owned());
+            words.extend(stem.clone());
+            items.extend(stem);
+            if path.is_dir() {
+                collect_names(&path, words, items);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let of_file: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+            let named = of_file.windows(2).filter(|pair| matches!(pair[0], "fn" | "mod"));
+            items.extend(named.map(|pair| pair[1].to_owned()));
+            words.extend(of_file.into_iter().map(str::to_owned));
+        }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use distlock::{Acquire, Client, Prefer};
+use distlock::{Client, Prefer};
 
 use super::NAME;
 use super::cluster::{Cluster, Snapshot};
 use bed::wire::Wire;
-use bed::{Bed, harm, ms, scripts, secs};
+use bed::{Bed, enter, harm, ms, scripts, secs};
 
 /// The read-write lock's scripts that declare more keys than the hash.
 const SCRIPTS: [&str; 6] = ["read", "read_release", "write", "write_release", "leave", "renew"];
@@ -76,14 +76,13 @@ pub async fn record(bed: &Bed, cluster: &Cluster) -> Vec<Recorded> {
 /// One owner with two holds, and one hold of another client.
 async fn readers(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, two: &Client) {
     let (rw, me) = (one.rw(NAME), one.owner());
-    let again = || Acquire::new().owner(&me);
     let nothing = Snapshot::new();
-    let first = rw.read().acquire(again()).await.unwrap().unwrap();
+    let first = enter(&rw.read(), &me).await;
     recorder.note("read", &nothing).await;
-    let second = rw.read().acquire(again()).await.unwrap().unwrap();
+    let second = enter(&rw.read(), &me).await;
     let other = two.rw(NAME).read().lock().await.unwrap();
     let before = cluster.snapshot().await;
-    let third = rw.read().acquire(again()).await.unwrap().unwrap();
+    let third = enter(&rw.read(), &me).await;
     recorder.note("read again", &before).await;
     third.unlock().await.unwrap();
     one.renew_now().await;
@@ -107,10 +106,8 @@ async fn readers(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, t
 /// release names.
 async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, two: &Client) {
     let (rw, me) = (one.rw(NAME), one.owner());
-    let again = || Acquire::new().owner(&me);
     let nothing = Snapshot::new();
-    let (mine, theirs) = (rw.read().acquire(again()).await.unwrap().unwrap(), two.rw(NAME).read());
-    let theirs = theirs.acquire(again()).await.unwrap().unwrap();
+    let (mine, theirs) = (enter(&rw.read(), &me).await, enter(&two.rw(NAME).read(), &me).await);
     let before = cluster.snapshot().await;
     two.renew_now().await;
     recorder.note("renew one of two clients'", &before).await;
@@ -121,12 +118,11 @@ async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, tw
     // An owner has more holds than a release names.
     let mut many = vec![mine];
     while many.len() < 18 {
-        many.push(rw.read().acquire(again()).await.unwrap().unwrap());
+        many.push(enter(&rw.read(), &me).await);
     }
     recorder.note("read many times", &nothing).await;
     let before = cluster.snapshot().await;
-    let last = many.pop().unwrap();
-    last.unlock().await.unwrap();
+    many.pop().unwrap().unlock().await.unwrap();
     recorder.note("give back one of many", &before).await;
     for guard in many {
         guard.unlock().await.unwrap();
@@ -144,15 +140,12 @@ async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, tw
 
 async fn writer(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client) {
     let (rw, me) = (one.rw(NAME), one.owner());
-    let again = || Acquire::new().owner(&me);
-    let writing = rw.write().acquire(again()).await.unwrap().unwrap();
-    let reader = rw.read();
-    let reading = [(); 2].map(|()| reader.acquire(again()));
-    let reading = futures::future::join_all(reading).await;
+    let writing = enter(&rw.write(), &me).await;
+    let reading = [enter(&rw.read(), &me).await, enter(&rw.read(), &me).await];
     let before = cluster.snapshot().await;
     writing.extend(secs(100)).await.unwrap();
     recorder.note("extend the writing", &before).await;
-    let inner = rw.write().acquire(again()).await.unwrap().unwrap();
+    let inner = enter(&rw.write(), &me).await;
     recorder.note("write again", &before).await;
     let inside = cluster.snapshot().await;
     inner.unlock().await.unwrap();
@@ -160,6 +153,6 @@ async fn writer(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client) {
     writing.unlock().await.unwrap();
     recorder.note("downgrade", &before).await;
     for guard in reading {
-        guard.unwrap().unwrap().unlock().await.unwrap();
+        guard.unlock().await.unwrap();
     }
 }

@@ -16,20 +16,15 @@ fn acquire_succeeds_when_ask_target_fails_over() {
             let to = (from + 1) % 3;
             let there = (0..).map(|n| format!("n{n}")).find(|n| cluster.owner(SimCluster::slot_of(n.as_bytes())) == to);
             cluster.open_slot(slot, to);
-            let acquiring = tokio::spawn({
-                let client = client.clone();
-                async move {
-                    // Without a pause, at least one command to the target of the move is in flight.
-                    let lock = client.reentrant("lock:0");
-                    for _ in 0..30 {
-                        match lock.acquire(Acquire::new().wait(ms(60_000))).await? {
-                            // The handover may lose the target's last write.
-                            Some(guard) => drop(guard.unlock().await),
-                            None => return Ok(false),
-                        }
-                    }
-                    Ok::<bool, distlock::Error>(true)
+            let lock = client.reentrant("lock:0");
+            let acquiring = tokio::spawn(async move {
+                // Without a pause, at least one command to the target of the move is in flight.
+                for _ in 0..30 {
+                    let Some(guard) = lock.lock_for(ms(60_000)).await? else { return Ok(false) };
+                    // The handover may lose the target's last write.
+                    drop(guard.unlock().await);
                 }
+                Ok::<bool, Error>(true)
             });
             // The client needs this time to learn about the target. The delay decides which command is in flight.
             sleep(ms(100 + patience * 5)).await;

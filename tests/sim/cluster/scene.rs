@@ -30,12 +30,8 @@ impl Scene {
             parties.push(Party { link, client });
         }
         // Read-write locks are listed as `Write`; an actor picks the half.
-        let names = EXCLUSIVE
-            .into_iter()
-            .chain(EXCLUSIVE)
-            .zip(0..)
-            .map(|(flavour, n)| (flavour, format!("lock:{n}")))
-            .collect();
+        let flavours = EXCLUSIVE.into_iter().chain(EXCLUSIVE).zip(0..);
+        let names = flavours.map(|(flavour, n)| (flavour, format!("lock:{n}"))).collect();
         let (history, lost, failed) = Default::default();
         Self { cluster, parties, names, start: Instant::now(), history, lost, failed }
     }
@@ -63,9 +59,9 @@ impl Scene {
     pub fn left_over(&self) -> String {
         let mut left = String::new();
         for (n, party) in self.parties.iter().enumerate() {
-            let (stats, in_flight) = (party.client.stats(), party.link.in_flight());
-            if (stats.holds, stats.waiting, stats.names, stats.under_way, in_flight) != (0, 0, 0, 0, 0) {
-                left += &format!("client {n}: {stats:?}, {in_flight} commands in flight; ");
+            let busy = busy(&party.client, party.link.in_flight());
+            if !busy.is_empty() {
+                left += &format!("client {n}: {busy}");
             }
         }
         // The counter of a fenced lock's tokens stays on the server (M3).
@@ -84,8 +80,7 @@ impl Scene {
             let connections = party.link.connections();
             // Each primary has one connection, for commands and messages. The extra connection for commands after
             // `ASKING` must be closed.
-            let odd = connections.iter().enumerate().any(|(node, n)| *n > usize::from(primaries.contains(&node)));
-            if odd {
+            if connections.iter().enumerate().any(|(node, n)| *n > usize::from(primaries.contains(&node))) {
                 left += &format!("client {n} has connections {connections:?} to primaries {primaries:?}; ");
             }
         }
@@ -102,6 +97,6 @@ impl Scene {
     }
 
     pub async fn settles(&self, within: Duration) {
-        gone(|| self.left_over(), within).await.map_or_else(|left| self.wrong(format!("C1: {left}")), drop);
+        gone(|| self.left_over(), within).await.unwrap_or_else(|left| self.wrong(format!("C1: {left}")));
     }
 }

@@ -12,18 +12,13 @@ pub struct Given {
 }
 
 impl Given {
-    pub fn new(owner: Owner, home: usize, clients: usize, sharing: Sharing) -> Self {
+    pub fn new(owner: Owner, home: usize, clients: usize, sharing: Sharing, made_to_be_given: bool) -> Self {
         let parsed = |n: usize| match sharing {
             Sharing::Text if n != home => Some(owner.to_string().parse().unwrap()),
             Sharing::Becoming if n != home => None,
             _ => Some(owner.clone()),
         };
-        Self { home, sharing, made_to_be_given: false, known: (0..clients).map(parsed).collect() }
-    }
-
-    /// Marks an owner that a client made in order to pass it to acquires.
-    pub fn made_to_be_given(self) -> Self {
-        Self { made_to_be_given: true, ..self }
+        Self { home, sharing, made_to_be_given, known: (0..clients).map(parsed).collect() }
     }
 
     /// Replaces the owner's client by a new one, which knows only the owner's text.

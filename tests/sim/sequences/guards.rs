@@ -82,9 +82,8 @@ impl Scene {
     }
 
     fn exempt(&self, state: &mut State, spot: Spot) {
-        for held in state.held.values_mut().filter(|held| self.meets(held.spot, spot)) {
-            held.exempt = true;
-        }
+        let met = state.held.values_mut().filter(|held| self.meets(held.spot, spot));
+        met.for_each(|held| held.exempt = true);
     }
 
     /// Records that these guards' lock was forced open by a command that was sent at `since`.

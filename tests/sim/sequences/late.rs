@@ -65,10 +65,9 @@ impl Scene {
             !sent
         });
         copies.retain(|at| *at >= now);
-        let stays = |left: &Stranded| {
-            count(&self.servers[left.server], self.flavour(false), self.names[left.key], &left.owner) > 0
-        };
-        state.stranded.retain(stays);
+        let counted =
+            |left: &Stranded| count(&self.servers[left.server], self.flavour(false), self.names[left.key], &left.owner);
+        state.stranded.retain(|left| counted(left) > 0);
         if state.in_time.is_some_and(|until| until < now) && self.is_empty() {
             (state.in_time, state.loose) = (None, false);
         }
@@ -122,9 +121,7 @@ impl Scene {
             return;
         }
         for client in (0..self.clients).map(|n| self.party(n).swap_remove(0).client) {
-            let lock = client.reentrant("clock");
-            let guard = lock.acquire(Acquire::new().owner(&client.owner())).await.unwrap().unwrap();
-            guard.unlock().await.unwrap();
+            take(&client.reentrant("clock"), &client.owner()).await.unlock().await.unwrap();
         }
     }
 

@@ -75,21 +75,8 @@ pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     let any = |n: usize, dice: &mut Numbers| dice.below(n as u64) as usize;
     let old = (!state.heard.is_empty() && dice.once_in(2)).then(|| state.heard[any(state.heard.len(), dice)].clone());
     drop(state);
-    let odd: &[&[u8]] = &[
-        b"0",
-        b"1",
-        b"2",
-        b"500",
-        b"4000",
-        b"9999999999",
-        b"-1",
-        b"",
-        b"abc",
-        b"4000:",
-        b"2:0",
-        b"\xff",
-        b"4000 0123456789abcdef",
-    ];
+    let odd = b"0,1,2,500,4000,9999999999,-1,,abc,4000:,2:0,\xff,4000 0123456789abcdef";
+    let odd: Vec<_> = odd.split(|byte| *byte == b',').collect();
     let (channel, payload) = match (old, channels.is_empty()) {
         (Some(old), true) => old,
         // The old message is published on its own channel or on another one.

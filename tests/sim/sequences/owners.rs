@@ -17,8 +17,7 @@ pub fn into_owner(scene: &Scene, id: usize) {
     let owner = held.guard.into_owner();
     let mut state = scene.state.lock();
     if !state.given.iter().any(|given| given.text() == text) {
-        let clients = scene.clients;
-        state.given.push(Given::new(owner.clone(), spot.party, clients, Sharing::Text));
+        state.given.push(Given::new(owner.clone(), spot.party, scene.clients, Sharing::Text, false));
     }
     let until = if exempt { Instant::now() } else { until };
     state.guardless.push(Guardless { owner, spot, text, until });
@@ -49,9 +48,8 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     // ended. In both cases the release removes another hold of this owner.
     let exempt = |text: &str| {
         if !marked {
-            let mut state = scene.state.lock();
-            let others = state.held.values_mut();
-            others.filter(|held| held.owner == text).for_each(|held| held.exempt = true);
+            let held = &mut scene.state.lock().held;
+            held.values_mut().filter(|held| held.owner == text).for_each(|held| held.exempt = true);
         }
     };
     exempt(&hold.text);
@@ -89,8 +87,7 @@ pub fn lend(scene: &Scene, id: usize) -> usize {
     if let Some(known) = state.given.iter().position(|given| given.text() == text) {
         return known;
     }
-    let clients = scene.clients;
-    state.given.push(Given::new(owner, home, clients, Sharing::Object));
+    state.given.push(Given::new(owner, home, scene.clients, Sharing::Object, false));
     state.given.len() - 1
 }
 

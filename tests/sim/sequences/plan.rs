@@ -1,7 +1,6 @@
 //! The plan of a sequence: the locks, the theme, and the steps that a seed produces.
 
 use crate::prelude::*;
-use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -21,19 +20,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 10] = [
-        Self::Reentrant,
-        Self::Fair,
-        Self::Pair,
-        Self::Rw,
-        Self::Fenced,
-        Self::Spin,
-        Self::Plain,
-        Self::Multi,
-        Self::Red,
-        Self::RedPlain,
-    ];
-
     pub fn is_red(self) -> bool {
         matches!(self, Self::Red | Self::RedPlain)
     }
@@ -41,12 +27,6 @@ impl Kind {
     /// True if waiters have a queue in Redis.
     pub fn has_queues(self) -> bool {
         matches!(self, Self::Fair | Self::Pair)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", format!("{self:?}").to_lowercase())
     }
 }
 

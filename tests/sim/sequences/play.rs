@@ -4,7 +4,7 @@ use super::nemesis::{breaks, forge, trouble};
 use super::owners::{by_owner, into_owner, lend};
 use super::plan::{Act, Faults, Kind, Sharing, Step};
 use super::scene::{FORCE_MAY_LAST, Scene};
-use super::state::Spot;
+use super::state::{Held, Spot, State};
 use crate::prelude::*;
 
 pub type Beside = JoinSet<()>;
@@ -242,14 +242,9 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     scene.begin_force(spot);
     scene.gives_back();
     // The guards that existed before the force was sent.
-    let before: Vec<usize> = scene
-        .state
-        .lock()
-        .held
-        .iter()
-        .filter(|(_, held)| held.spot.lock == spot.lock && held.spot.reads == spot.reads)
-        .map(|(id, _)| *id)
-        .collect();
+    let is_same = |held: &Held| held.spot.lock == spot.lock && held.spot.reads == spot.reads;
+    let ids = |state: &State| state.held.iter().filter(|(_, held)| is_same(held)).map(|(id, _)| *id).collect();
+    let before: Vec<usize> = ids(&scene.state.lock());
     let (busy, began) = (scene.busy(), Instant::now());
     let result = scene.lock(spot).force_unlock().await;
     scene.say(|| format!("{spot:?} was forced open: {result:?}"));

@@ -15,12 +15,10 @@ pub struct Scene {
     pub clients: usize,
     /// Indexed by client, then by server.
     pub parties: Mutex<Vec<Vec<Party>>>,
-    options: Settings,
+    pub options: Settings,
     pub names: Vec<&'static str>,
     pub start: Instant,
     pub timeout: Duration,
-    pub fair_wait: Duration,
-    pub watchdog: Duration,
     pub state: Mutex<State>,
     /// True if copies arrive either in time or so late that the server refuses them. Then the counts can be checked
     /// (`late.rs`).
@@ -28,14 +26,13 @@ pub struct Scene {
     pub traced: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Settings {
+pub struct Settings {
     link: LinkOptions,
     handoff_limit: u32,
     poll_cap: Duration,
     timeout: Duration,
-    watchdog: Duration,
-    fair_wait: Duration,
+    pub watchdog: Duration,
+    pub fair_wait: Duration,
 }
 
 impl Settings {
@@ -104,8 +101,7 @@ fn draw_owners(dice: &mut Numbers, theme: Theme, parties: &[Vec<Party>]) -> Vec<
                 _ if n == 1 => Sharing::Alone,
                 sharing => sharing,
             };
-            let owner = parties[home][0].client.owner();
-            Given::new(owner, home, clients, sharing).made_to_be_given()
+            Given::new(parties[home][0].client.owner(), home, clients, sharing, true)
         })
         .collect()
 }
@@ -113,8 +109,8 @@ fn draw_owners(dice: &mut Numbers, theme: Theme, parties: &[Vec<Party>]) -> Vec<
 impl Scene {
     pub fn new(seed: u64, kind: Kind, theme: Theme, traced: bool) -> Arc<Self> {
         let mut dice = Numbers::lane(seed, 3);
-        let servers: Vec<_> =
-            (0..if kind.is_red() { 3 } else { 1 }).map(|n: u64| SimServer::new(seed ^ (n << 32))).collect();
+        let servers = if kind.is_red() { 0..3 } else { 0..1 };
+        let servers: Vec<_> = servers.map(|n: u64| SimServer::new(seed ^ (n << 32))).collect();
         let options = Settings::draw(&mut dice, theme);
         let clients = if kind.is_red() || !dice.once_in(4) { 2 } else { 3 };
         let parties = options.parties(&servers, clients);
@@ -125,24 +121,8 @@ impl Scene {
         if theme.forged {
             servers.iter().for_each(|server| drop(server.overhear()));
         }
-        let start = Instant::now();
-        let parties = Mutex::new(parties);
-        Arc::new(Self {
-            kind,
-            theme,
-            servers,
-            clients,
-            parties,
-            names,
-            start,
-            timeout: options.timeout,
-            fair_wait: options.fair_wait,
-            watchdog: options.watchdog,
-            options,
-            state,
-            strict,
-            traced,
-        })
+        let (start, timeout, parties) = (Instant::now(), options.timeout, Mutex::new(parties));
+        Arc::new(Self { kind, theme, servers, clients, parties, options, names, start, timeout, state, strict, traced })
     }
 
     /// A client's links, one for each server.

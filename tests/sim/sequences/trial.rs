@@ -6,7 +6,6 @@ use super::scene::Scene;
 use super::state::{Looks, Spot};
 use crate::prelude::*;
 use std::ops::Range;
-use std::time::Instant as Clock;
 
 #[derive(Default)]
 pub struct Outcome {
@@ -71,8 +70,7 @@ fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) 
 async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
     let all = async { while beside.join_next().await.is_some_and(|end| end.is_ok()) {} };
     if timeout(ms(200_000), all).await.is_err() {
-        scene.wrong("W1: a step does not end".into());
-        return;
+        return scene.wrong("W1: a step does not end".into());
     }
     scene.look("before the end");
     loop {
@@ -81,12 +79,10 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
         drop(scene.take(id));
         scene.look("while all is given back");
     }
-    let (quiet, longest) = {
-        let state = scene.state.lock();
-        (state.quiet.unwrap_or_else(Instant::now).max(Instant::now()), state.longest)
-    };
+    let quiet = scene.state.lock().quiet.unwrap_or_else(Instant::now).max(Instant::now());
+    let longest = scene.state.lock().longest;
     // Time for clean-ups, and for the places that late copies took for former waiters.
-    let rest = longest + scene.watchdog + 3 * scene.fair_wait + 10 * scene.timeout + ms(500);
+    let rest = longest + scene.options.watchdog + 3 * scene.options.fair_wait + 10 * scene.timeout + ms(500);
     sleep_until(quiet + rest).await;
     let left = || {
         scene.servers.iter().enumerate().fold(String::new(), |left, (n, server)| {
@@ -134,15 +130,9 @@ fn report(kind: Kind, theme: Theme, seed: u64) -> String {
     format!("{} of {} steps:\n  {trace}\nwrong:\n  {wrong}", few.len(), all.len())
 }
 
-/// Runs the seeds that the environment sets, or `usual` ones.
-pub fn run(kind: Kind, theme: Theme, usual: u64) {
-    run_seeds(kind, theme, seeds(usual));
-}
-
 pub fn run_seeds(kind: Kind, theme: Theme, seeds: Range<u64>) {
     let (from, n) = (seeds.start, seeds.end - seeds.start);
     let work = move |at: Arc<AtomicU64>| {
-        let began = Clock::now();
         let (mut holds, mut looks, name) = (0, Looks::default(), theme.name);
         for seed in seeds {
             at.store(seed + 1, Ordering::Relaxed);
@@ -151,20 +141,19 @@ pub fn run_seeds(kind: Kind, theme: Theme, seeds: Range<u64>) {
             looks.counts += end.looks.counts;
             looks.queues += end.looks.queues;
             if let Some(first) = end.wrong.first() {
-                panic!("SEED={seed} of {kind}, {name}: {first}\n{}", report(kind, theme, seed));
+                panic!("SEED={seed} of {kind:?}, {name}: {first}\n{}", report(kind, theme, seed));
             }
         }
-        let each = began.elapsed() / u32::try_from(n.max(1)).unwrap();
-        println!("{kind}, {name}: {n} sequences, {holds} holds, {looks:?}, {each:?} each");
+        println!("{kind:?}, {name}: {n} sequences, {holds} holds, {looks:?}");
         if n >= MANY {
             let (late, exact) = (theme.faults == Faults::Late, theme.is_exact() && !kind.is_red());
-            assert!(looks.counts > 0 || !late && !exact, "{kind}, {name}: no look compared counts");
-            assert!(looks.queues > 0 || !late || !kind.has_queues(), "{kind}, {name}: no look compared queues");
+            assert!(looks.counts > 0 || !late && !exact, "{kind:?}, {name}: no look compared counts");
+            assert!(looks.queues > 0 || !late || !kind.has_queues(), "{kind:?}, {name}: no look compared queues");
         }
     };
     watched(work, |next, minutes| {
         // While the sequence of a replayed seed runs, it may be traced and shrunk.
         let most = if next == from + 1 { 20 } else { 5 };
-        (minutes >= most).then(|| format!("SEED={} of {kind}, {}: virtual time stands still", next - 1, theme.name))
+        (minutes >= most).then(|| format!("SEED={} of {kind:?}, {}: virtual time stands still", next - 1, theme.name))
     });
 }

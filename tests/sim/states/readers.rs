@@ -71,7 +71,7 @@ fn force_unlock_frees_only_its_own_half() {
             sight.told();
         }
         sight.server.command(&[b"hset", NAME.as_bytes(), b"somebody", b"1"]);
-        for half in [&read as &dyn DistLock, &write] {
+        for (half, _, _) in halves {
             assert!(matches!(half.force_unlock().await, Err(Error::WrongType { .. })));
             assert!(matches!(half.state().await, Err(Error::WrongType { .. })));
             assert!(matches!(half.try_lock().await, Err(Error::WrongType { .. })));
@@ -85,29 +85,23 @@ fn readers_are_notified_when_last_waiting_writer_gives_up() {
     virtually(async || {
         let sight = Sight::new().await;
         let [one, two] = [(); 2].map(|()| Sight::party(&sight.server, Prefer::Writers));
-        let wait = |party: &Party, wait| {
-            let lock = party.client.rw(NAME).write();
-            tokio::spawn(async move { lock.lock_for(wait).await.map(|guard| guard.is_some()) })
-        };
         let reader = sight.us.client.rw(NAME).read().lock_leased(ms(60_000)).await.unwrap();
-        let waits = [wait(&one, ms(1000)), wait(&two, ms(2000))];
+        let waits = [writer(&one.client, NAME, ms(1000)), writer(&two.client, NAME, ms(2000))];
         sleep(ms(500)).await;
         assert_eq!(sight.told(), "");
         sleep(ms(1000)).await;
         assert_eq!(sight.told(), "", "another one waits still");
         sleep(ms(1000)).await;
         assert_eq!(sight.told(), "1");
-        for wait in waits {
-            assert!(!wait.await.unwrap().unwrap());
-        }
+        assert_eq!(all(waits).await, [false; 2]);
         reader.unlock().await.unwrap();
         // While a writer holds the lock no reader can acquire, so no reader is notified.
-        let writer = sight.us.client.rw(NAME).write().lock_leased(ms(60_000)).await.unwrap();
+        let writes = sight.us.client.rw(NAME).write().lock_leased(ms(60_000)).await.unwrap();
         sight.told();
-        assert!(!wait(&one, ms(1000)).await.unwrap().unwrap());
+        assert!(!writer(&one.client, NAME, ms(1000)).await.unwrap());
         sleep(ms(100)).await;
         assert_eq!((&*sight.told(), sight.server.keys().len()), ("", 1));
-        writer.unlock().await.unwrap();
+        writes.unlock().await.unwrap();
         assert_eq!(sight.keys(&[]), "");
     });
 }
@@ -154,8 +148,7 @@ fn waiting_writer_tries_only_after_last_reader_released() {
         let sight = Sight::new().await;
         let lock = sight.us.client.rw(NAME);
         let [first, last] = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
-        let write = lock.write();
-        let writer = tokio::spawn(async move { write.lock().await.map(drop) });
+        let writer = waiter(Arc::new(lock.write()));
         sleep(ms(500)).await;
         let before = sight.server.commands_run();
         first.unlock().await.unwrap();
@@ -163,7 +156,7 @@ fn waiting_writer_tries_only_after_last_reader_released() {
         assert_eq!(sight.server.commands_run() - before, 1, "the release alone");
         assert!(!writer.is_finished());
         last.unlock().await.unwrap();
-        writer.await.unwrap().unwrap();
+        writer.await.unwrap();
     });
 }
 
@@ -173,13 +166,13 @@ fn owner_still_reads_after_its_newest_read_hold_expired() {
     virtually(async || {
         let sight = Sight::new().await;
         let other = Sight::party(&sight.server, Prefer::Readers);
-        let (lock, theirs, a) = (sight.us.client.rw(NAME), other.client.rw(NAME), sight.us.client.owner());
+        let (lock, a) = (sight.us.client.rw(NAME), sight.us.client.owner());
         let writes = enter(&lock.write(), &a, 5000).await;
         let reads = [enter(&lock.read(), &a, 20_000).await, enter(&lock.read(), &a, 1000).await];
         sleep(ms(1001)).await;
         writes.unlock().await.unwrap();
         assert!(sight.keys(&[&a]).contains("mode read"), "{}", sight.keys(&[&a]));
-        let up = theirs.write().acquire(Acquire::new().owner(&text(&a).parse().unwrap())).await;
+        let up = other.client.rw(NAME).write().acquire(Acquire::new().owner(&elsewhere(&a))).await;
         assert!(matches!(up, Err(Error::WouldDeadlock { .. })), "{up:?}");
         drop(reads);
     });
@@ -193,19 +186,17 @@ fn longest_read_hold_of_owner_determines_lease() {
         let other = Sight::party(&sight.server, Prefer::Readers);
         let (lock, theirs) = (sight.us.client.rw(NAME), other.client.rw(NAME));
         let (a, b) = (sight.us.client.owner(), other.client.owner());
-        let left = || sight.left();
         // Under a writer whose lease is shortened by an extension and by a release.
-        let writes = [enter(&lock.write(), &a, 40_000).await, enter(&lock.write(), &a, 50_000).await];
+        let (first, second) = (enter(&lock.write(), &a, 40_000).await, enter(&lock.write(), &a, 50_000).await);
         let reads = [enter(&lock.read(), &a, 20_000).await, enter(&lock.read(), &a, 3000).await];
         assert_eq!(lock.read().state().await.unwrap().remaining, Some(ms(20_000)));
-        let [first, second] = writes;
         first.extend(ms(5000)).await.unwrap();
-        assert!(left() >= 50_000, "the other hold's");
+        assert!(sight.left() >= 50_000, "the other hold's");
         second.extend(ms(5000)).await.unwrap();
-        assert_eq!(left(), 20_000, "by an extension");
+        assert_eq!(sight.left(), 20_000, "by an extension");
         second.extend(ms(50_000)).await.unwrap();
         second.unlock().await.unwrap();
-        assert_eq!(left(), 20_000, "by a release");
+        assert_eq!(sight.left(), 20_000, "by a release");
         first.unlock().await.unwrap();
         for read in reads {
             read.unlock().await.unwrap();
@@ -213,7 +204,7 @@ fn longest_read_hold_of_owner_determines_lease() {
         let mine = enter(&lock.read(), &a, 9000).await;
         let beside = [enter(&theirs.read(), &b, 8000).await, enter(&theirs.read(), &b, 3000).await];
         mine.extend(ms(2000)).await.unwrap();
-        assert_eq!(left(), 8000, "by another reader's extension");
+        assert_eq!(sight.left(), 8000, "by another reader's extension");
         drop((mine, beside));
     });
 }

@@ -7,8 +7,7 @@ const SECOND: Duration = ms(1_000);
 const SLACK: Duration = ms(50);
 
 fn party(server: &SimServer, latency: Duration) -> Party {
-    let way = way(latency);
-    Party::new(server, way, |options| options.prefer = Prefer::Writers)
+    Party::new(server, way(latency), |options| options.prefer = Prefer::Writers)
 }
 
 /// Runs an acquire that must fail at the end of its wait.
@@ -48,9 +47,7 @@ fn multi_lock_ends_with_its_wait_despite_unanswered_release() {
     each([(false, None), (true, None), (true, Some(60 * SECOND))], async move |(lost, lease)| {
         let server = SimServer::new(1);
         let [one, two, other] = [(); 3].map(|()| party(&server, ms(1)));
-        let locks: Vec<Arc<dyn DistLock>> =
-            vec![Arc::new(one.client.reentrant("a")), Arc::new(two.client.reentrant("b"))];
-        let multi = MultiLock::of(locks);
+        let multi = MultiLock::of(vec![Arc::new(one.client.reentrant("a")), Arc::new(two.client.reentrant("b"))]);
         multi.lock().await.unwrap().unlock().await.unwrap();
         let held = other.client.reentrant("b").lock().await.unwrap();
         let how = lease.map_or_else(Acquire::new, |lease| Acquire::new().lease(lease));
@@ -64,12 +61,11 @@ fn multi_lock_ends_with_its_wait_despite_unanswered_release() {
                 for n in 1..20 {
                     two.link.plan(two.link.sent() + n, Mishap::SwallowReply);
                 }
-                held.unlock().await.unwrap();
             } else {
                 one.link.stall(true);
                 sleep(2 * SECOND).await;
-                held.unlock().await.unwrap();
             }
+            held.unlock().await.unwrap();
         };
         let began = Instant::now();
         let acquire = async { (multi.acquire(how.wait(SECOND)).await, began.elapsed()) };
@@ -85,14 +81,11 @@ fn multi_lock_ends_with_its_wait_despite_unanswered_release() {
 }
 
 /// At each of these servers, a reader holds the lock and a writer waits for it.
-async fn contended(name: &str, readers: &[&Party], writers: &[&Party]) -> (Vec<Guard>, Vec<JoinHandle<()>>) {
+async fn contended(name: &str, readers: &[Party], writers: &[Party]) -> (Vec<Guard>, Vec<JoinHandle<Instant>>) {
     let (mut held, mut waiting) = (Vec::new(), Vec::new());
     for (reader, writer) in readers.iter().zip(writers) {
         held.push(reader.client.rw(name).read().lock().await.unwrap());
-        let write = writer.client.rw(name).write();
-        waiting.push(tokio::spawn(async move {
-            let _ = write.lock().await.unwrap().unlock().await.unwrap();
-        }));
+        waiting.push(waiter(Arc::new(writer.client.rw(name).write())));
     }
     sleep(ms(100)).await;
     (held, waiting)
@@ -108,7 +101,7 @@ fn acquire_of_several_read_halves_is_held_back_once() {
         let (ours, readers, writers) = (parties(), parties(), parties());
         let (mut held, mut waiting) = (Vec::new(), Vec::new());
         for name in ["a", "b", "c", "s:0"] {
-            let all = contended(name, &readers.each_ref(), &writers.each_ref()).await;
+            let all = contended(name, &readers, &writers).await;
             held.extend(all.0);
             waiting.extend(all.1);
         }
@@ -120,22 +113,12 @@ fn acquire_of_several_read_halves_is_held_back_once() {
                 Arc::new(MultiLock::of(vec![inner, half("c")]))
             }
             "striped" => Arc::new(Striped::over(&ours[0].client, Flavour::Read, "s", 1)),
-            _ => {
-                let clients = ours.each_ref().map(|party| party.client.clone());
-                Arc::new(RedLock::over(clients, Flavour::Read, "a"))
-            }
+            _ => Arc::new(RedLock::over(ours.each_ref().map(|party| party.client.clone()), Flavour::Read, "a")),
         };
         // Readers that wait together are held back together.
-        let together = (0..4).map(|_| {
-            let lock = Arc::clone(&lock);
-            tokio::spawn(async move {
-                let began = Instant::now();
-                lock.lock().await.unwrap().unlock().await.unwrap();
-                began.elapsed()
-            })
-        });
-        for reader in together.collect::<Vec<_>>() {
-            let took = reader.await.unwrap();
+        let began = Instant::now();
+        for had in all([(); 4].map(|()| waiter(Arc::clone(&lock)))).await {
+            let took = had - began;
             assert!(took >= ms(900) && took <= ms(1_500), "held back for {took:?}");
         }
         for guard in held {

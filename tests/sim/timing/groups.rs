@@ -21,13 +21,10 @@ async fn fleet_of(ways: &[Duration], clients: usize) -> Arc<Fleet> {
     let next = Cell::new(0);
     let fleet = Fleet::new(1, ways.len(), clients, |server, _| {
         let one_way = ways[next.replace(next.get() + 1) % ways.len()];
-        let link = way(one_way);
-        Party::new(server, link, |options| options.poll_cap = HOUR)
+        Party::new(server, way(one_way), |options| options.poll_cap = HOUR)
     });
-    for party in fleet.clients.iter().flatten() {
-        for flavour in [Flavour::Reentrant, Flavour::Fair] {
-            lock(&party.client, flavour, "warm").lock().await.unwrap().unlock().await.unwrap();
-        }
+    for (party, flavour) in pairs(fleet.clients.iter().flatten(), [Flavour::Reentrant, Flavour::Fair]) {
+        lock(&party.client, flavour, "warm").lock().await.unwrap().unlock().await.unwrap();
     }
     Arc::new(fleet)
 }
@@ -90,23 +87,15 @@ fn group_wait_covers_all_members_and_is_granted_soon_after_release() {
             held.push(guard);
         }
         for wait in [1, 100, 5_000].map(ms) {
-            let began = Instant::now();
-            let outcome = ours.lock_for(wait).await;
-            let took = began.elapsed();
-            assert!(matches!(outcome, Ok(None)), "after {wait:?}: {outcome:?}");
-            assert!(took >= wait && took <= wait + ms(20), "{took:?} of {wait:?}");
+            ends_busy(&*ours, wait, "a group").await;
         }
-        let waiting = tokio::spawn(async move {
-            let guard = ours.lock().await.unwrap();
-            (guard, Instant::now())
-        });
+        let waiting = waiter(ours);
         sleep(ms(5_000)).await;
         assert!(!waiting.is_finished(), "two holders");
         let released = Instant::now();
         futures::future::join_all(held.into_iter().map(|guard| guard.unlock())).await;
-        let (guard, had) = timeout(HOUR / 2, waiting).await.unwrap_or_else(|_| panic!("not woken")).unwrap();
+        let had = timeout(HOUR / 2, waiting).await.unwrap_or_else(|_| panic!("not woken")).unwrap();
         assert!(had - released <= ms(20), "granted {:?} after the release", had - released);
-        guard.unlock().await.unwrap();
     });
 }
 
@@ -161,10 +150,8 @@ fn wait_at_silent_servers_ends_on_time_with_retryable_error() {
                 let error = lock.lock_for(wait).await.unwrap_err();
                 let took = began.elapsed();
                 assert!(matches!(error, Error::Timeout { .. } | Error::NoQuorum { needed: 2, .. }), "{error:?}");
-                assert!(
-                    error.is_retryable() && took >= wait && took <= wait + ms(50),
-                    "{took:?} of {wait:?}: {error:?}"
-                );
+                assert!(error.is_retryable(), "{error:?}");
+                assert!(took >= wait && took <= wait + ms(50), "{took:?} of {wait:?}");
             }
         }
         [1, 2].into_iter().for_each(|n| fleet.servers[n].freeze(false));
@@ -207,8 +194,7 @@ fn lease_too_short_for_its_servers_is_never_granted() {
         for lock in [Kind::TwoServers.lock(&fleet, 0), Kind::Red.lock(&fleet, 0)] {
             for wait in [0, 300].map(ms) {
                 let began = Instant::now();
-                let outcome = lock.acquire(Acquire::new().wait(wait).lease(ms(lease))).await;
-                match outcome {
+                match lock.acquire(Acquire::new().wait(wait).lease(ms(lease))).await {
                     Ok(Some(guard)) => {
                         assert!(granted && guard.is_held(), "{lease} ms: {guard:?}");
                         assert!(guard.remaining() <= ms(lease - 120 - 5), "{guard:?} of {lease} ms");
@@ -251,36 +237,32 @@ fn waiting_multi_lock_holds_free_members_only_briefly_and_once() {
 #[test]
 fn multi_lock_does_not_deadlock_with_opposite_order_callers() {
     const ROUNDS: u32 = 30;
-    each(
-        [(Flavour::Reentrant, false), (Flavour::Reentrant, true), (Flavour::Fair, true)],
-        async move |(flavour, owned)| {
-            let fleet = fleet(1, 2).await;
-            let ours = multi(&fleet, 0, &[(0, flavour, "a"), (0, flavour, "b")]);
-            let me = fleet.clients[0][0].client.owner();
-            let many = tokio::spawn(async move {
-                for _ in 0..ROUNDS {
-                    let how = if owned { Acquire::new().owner(&me) } else { Acquire::new() };
-                    ours.acquire(how).await.unwrap().unwrap().unlock().await.unwrap();
-                }
-            });
-            let theirs = |name| lock(&fleet.clients[1][0].client, flavour, name);
-            let mut longest = Duration::ZERO;
+    let cases = [(Flavour::Reentrant, false), (Flavour::Reentrant, true), (Flavour::Fair, true)];
+    each(cases, async move |(flavour, owned)| {
+        let fleet = fleet(1, 2).await;
+        let ours = multi(&fleet, 0, &[(0, flavour, "a"), (0, flavour, "b")]);
+        let me = fleet.clients[0][0].client.owner();
+        let many = tokio::spawn(async move {
             for _ in 0..ROUNDS {
-                let b = timeout(ms(60_000), theirs("b").lock()).await.expect("deadlock at b").unwrap();
-                sleep(ms(5)).await;
-                let began = Instant::now();
-                let a = timeout(ms(60_000), theirs("a").lock()).await.expect("deadlock at a").unwrap();
-                longest = longest.max(began.elapsed());
-                a.unlock().await.unwrap();
-                b.unlock().await.unwrap();
+                let how = if owned { Acquire::new().owner(&me) } else { Acquire::new() };
+                ours.acquire(how).await.unwrap().unwrap().unlock().await.unwrap();
             }
-            timeout(ms(60_000), many).await.expect("deadlock of the multi lock").unwrap();
+        });
+        let [a, b] = ["a", "b"].map(|name| lock(&fleet.clients[1][0].client, flavour, name));
+        for _ in 0..ROUNDS {
+            let held = timeout(ms(60_000), b.lock()).await.expect("deadlock at b").unwrap();
+            sleep(ms(5)).await;
+            let began = Instant::now();
+            let inner = timeout(ms(60_000), a.lock()).await.expect("deadlock at a").unwrap();
             // A multi lock that acquires all members by one command holds nothing while it waits.
             let most = if owned { HOLD + ms(20) } else { ms(20) };
-            assert!(longest <= most, "a was waited for for {longest:?}");
-            fleet.settled(ms(60_000)).await.unwrap();
-        },
-    );
+            assert!(began.elapsed() <= most, "a was waited for for {:?}", began.elapsed());
+            inner.unlock().await.unwrap();
+            held.unlock().await.unwrap();
+        }
+        all([many]).await;
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
 }
 
 /// Another owner holds one member, each member in turn. The other members are free.
@@ -294,11 +276,7 @@ fn wait_for_one_busy_member_never_ends_early() {
             for holder in 0..2 {
                 let holder = lock(&fleet.clients[holder][server].client, flavour, name).lock().await.unwrap();
                 for wait in [100, 2_000].map(ms) {
-                    let began = Instant::now();
-                    let outcome = kind.lock(&fleet, 0).lock_for(wait).await;
-                    let took = began.elapsed();
-                    assert!(matches!(outcome, Ok(None)), "member {busy}, after {wait:?}: {outcome:?}");
-                    assert!(took >= wait && took <= wait + ms(20), "member {busy}: {took:?} of {wait:?}");
+                    ends_busy(&*kind.lock(&fleet, 0), wait, &format!("member {busy}")).await;
                 }
                 holder.unlock().await.unwrap();
             }
@@ -332,9 +310,8 @@ impl DistLock for Hasty {
 fn member_that_ends_its_wait_early_does_not_end_wait_of_multi_lock() {
     virtually(async || {
         let fleet = fleet(1, 2).await;
-        let hasty: Arc<dyn DistLock> =
-            Arc::new(Hasty(lock(&fleet.clients[0][0].client, Flavour::Reentrant, "a").into()));
-        let multi = MultiLock::of(vec![hasty, lock(&fleet.clients[0][0].client, Flavour::Reentrant, "b").into()]);
+        let [a, b] = ["a", "b"].map(|name| lock(&fleet.clients[0][0].client, Flavour::Reentrant, name).into());
+        let multi = MultiLock::of(vec![Arc::new(Hasty(a)), b]);
         let holder = fleet.clients[1][0].client.reentrant("a").lock().await.unwrap();
         let began = Instant::now();
         let outcome = multi.lock_for(ms(2_000)).await;

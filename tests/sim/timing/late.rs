@@ -100,7 +100,6 @@ fn guard_lost_by_extend_in_doubt_is_not_renewed() {
     });
 }
 
-/// `expiring` resolves when a third of the new lease is left, not at the extend.
 #[test]
 fn extend_to_shorter_lease_does_not_warn_early() {
     each([false, true], async |watched| {

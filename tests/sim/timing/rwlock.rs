@@ -1,70 +1,56 @@
 //! Leases of read-write locks: a waiter acquires when the last lease of the other half ends, and the watchdog renews
 //! both halves. Ported from `RedissonReadWriteLockTest`.
 
+use crate::pair::Pair;
 use crate::prelude::*;
 use tokio::sync::Semaphore;
 
-const NAME: &str = "job";
 const WATCHDOG: Duration = ms(30_000);
 
-/// A server and two clients whose waiters do not poll. A command takes 2 ms.
-struct Scene {
-    server: SimServer,
-    ours: Party,
-    theirs: Party,
+/// Two clients whose waiters do not poll. A command takes 2 ms.
+fn pair() -> Pair {
+    Pair::new(Flavour::Write, way(ms(1)), |options| {
+        (options.poll_cap, options.watchdog) = (ms(3_600_000), WATCHDOG);
+    })
 }
 
-impl Scene {
-    fn new() -> Self {
-        let server = SimServer::new(1);
-        let [ours, theirs] = [(); 2].map(|()| {
-            Party::new(&server, way(ms(1)), |options| (options.poll_cap, options.watchdog) = (ms(3_600_000), WATCHDOG))
-        });
-        Self { server, ours, theirs }
-    }
+fn read(pair: &Pair) -> Box<dyn DistLock> {
+    lock(&pair.ours.client, Flavour::Read, "x")
+}
 
-    fn read(&self) -> Box<dyn DistLock> {
-        lock(&self.ours.client, Flavour::Read, NAME)
-    }
+/// Starts a waiting writer at the other client.
+fn writer(pair: &Pair) -> JoinHandle<Instant> {
+    waiter(lock(&pair.theirs.client, Flavour::Write, "x").into())
+}
 
-    fn write(&self) -> Box<dyn DistLock> {
-        lock(&self.ours.client, Flavour::Write, NAME)
-    }
-
-    /// Starts a waiting writer at the other client.
-    fn writer(&self) -> JoinHandle<Instant> {
-        waiter(lock(&self.theirs.client, Flavour::Write, NAME).into())
-    }
-
-    /// Asserts that the writer acquires this long after `began`, while these guards exist. Then drops the guards and
-    /// checks that nothing is left.
-    async fn enters(self, writer: JoinHandle<Instant>, began: Instant, after: Duration, guards: Vec<Guard>) {
-        let had = writer.await.unwrap() - began;
-        assert!(had >= after && had <= after + ms(30), "entered after {had:?} instead of {after:?}");
-        drop(guards);
-        settled(&self.server, &[&self.ours, &self.theirs], ms(60_000)).await.unwrap();
-    }
+/// Asserts that the writer acquires this long after `began`, while these guards exist. Then drops the guards and
+/// checks that nothing is left.
+async fn enters(pair: Pair, writer: JoinHandle<Instant>, began: Instant, after: Duration, guards: Vec<Guard>) {
+    let had = writer.await.unwrap() - began;
+    assert!(had >= after && had <= after + ms(30), "entered after {had:?} instead of {after:?}");
+    drop(guards);
+    pair.ends().await;
 }
 
 /// `testReadLockExpiration`: the first reader unlocks, or its lease ends.
 #[test]
 fn release_by_reader_does_not_shorten_lease_of_other_reader() {
     each([true, false], async |unlocks| {
-        let scene = Scene::new();
-        let (one, two) = (scene.ours.client.owner(), scene.ours.client.owner());
+        let pair = pair();
+        let (one, two) = (pair.ours.client.owner(), pair.ours.client.owner());
         let began = Instant::now();
-        let long = enter(&*scene.read(), &one, 10_000).await;
-        let short = enter(&*scene.read(), &two, 3_000).await;
-        let writer = scene.writer();
+        let long = enter(&*read(&pair), &one, 10_000).await;
+        let short = enter(&*read(&pair), &two, 3_000).await;
+        let writer = writer(&pair);
         sleep_until(began + ms(2_800)).await;
         short.unlock().await.unwrap();
         sleep_until(began + ms(9_100)).await;
         assert!(long.is_held() && !writer.is_finished());
         if unlocks {
             long.unlock().await.unwrap();
-            scene.enters(writer, began, ms(9_100), Vec::new()).await;
+            enters(pair, writer, began, ms(9_100), Vec::new()).await;
         } else {
-            scene.enters(writer, began, ms(10_000), vec![long]).await;
+            enters(pair, writer, began, ms(10_000), vec![long]).await;
         }
     });
 }
@@ -73,21 +59,21 @@ fn release_by_reader_does_not_shorten_lease_of_other_reader() {
 #[test]
 fn reader_that_returns_beside_other_reader_acquires_at_once() {
     virtually(async || {
-        let scene = Scene::new();
-        let writing = lock(&scene.theirs.client, Flavour::Write, NAME).lock().await.unwrap();
-        let read = scene.read();
-        let reader = tokio::spawn(async move { read.lock().await.unwrap() });
+        let pair = pair();
+        let writing = pair.other.lock().await.unwrap();
+        let lock = read(&pair);
+        let reader = tokio::spawn(async move { lock.lock().await.unwrap() });
         sleep(ms(50)).await;
         writing.unlock().await.unwrap();
         // The reader has waited, so this process is subscribed.
         let first = reader.await.unwrap();
-        let second = scene.read().lock().await.unwrap();
+        let second = read(&pair).lock().await.unwrap();
         first.unlock().await.unwrap();
         let began = Instant::now();
-        let third = scene.read().lock().await.unwrap();
+        let third = read(&pair).lock().await.unwrap();
         assert!(began.elapsed() <= ms(3), "entered after {:?}", began.elapsed());
         drop((second, third));
-        settled(&scene.server, &[&scene.ours, &scene.theirs], ms(60_000)).await.unwrap();
+        pair.ends().await;
     });
 }
 
@@ -96,15 +82,15 @@ fn reader_that_returns_beside_other_reader_acquires_at_once() {
 #[test]
 fn writer_waits_for_lease_of_remaining_reader() {
     each([true, false], async |waits_before| {
-        let scene = Scene::new();
-        let (one, two) = (scene.ours.client.owner(), scene.ours.client.owner());
+        let pair = pair();
+        let (one, two) = (pair.ours.client.owner(), pair.ours.client.owner());
         let began = Instant::now();
-        let stays = enter(&*scene.read(), &one, 10_000).await;
-        let early = waits_before.then(|| scene.writer());
+        let stays = enter(&*read(&pair), &one, 10_000).await;
+        let early = waits_before.then(|| writer(&pair));
         sleep_until(began + ms(5_000)).await;
-        enter(&*scene.read(), &two, 10_000).await.unlock().await.unwrap();
-        let writer = early.unwrap_or_else(|| scene.writer());
-        scene.enters(writer, began, ms(10_000), vec![stays]).await;
+        enter(&*read(&pair), &two, 10_000).await.unlock().await.unwrap();
+        let writer = early.unwrap_or_else(|| writer(&pair));
+        enters(pair, writer, began, ms(10_000), vec![stays]).await;
     });
 }
 
@@ -112,18 +98,18 @@ fn writer_waits_for_lease_of_remaining_reader() {
 #[test]
 fn each_read_hold_of_an_owner_ends_with_its_own_lease() {
     each([(true, 4_000), (false, 7_000)], async |(inner_goes, ends)| {
-        let scene = Scene::new();
-        let me = scene.ours.client.owner();
+        let pair = pair();
+        let me = pair.ours.client.owner();
         let began = Instant::now();
-        let outer = enter(&*scene.read(), &me, 4_000).await;
+        let outer = enter(&*read(&pair), &me, 4_000).await;
         sleep_until(began + ms(3_000)).await;
         let entered = Instant::now();
-        let inner = enter(&*scene.read(), &me, 4_000).await;
+        let inner = enter(&*read(&pair), &me, 4_000).await;
         let (goes, stays) = if inner_goes { (inner, outer) } else { (outer, inner) };
         assert_eq!(goes.unlock().await.unwrap(), Released::StillHeld(1));
-        let writer = scene.writer();
+        let writer = writer(&pair);
         let began = if inner_goes { began } else { entered - ms(3_000) };
-        scene.enters(writer, began, ms(ends), vec![stays]).await;
+        enters(pair, writer, began, ms(ends), vec![stays]).await;
     });
 }
 
@@ -131,12 +117,12 @@ fn each_read_hold_of_an_owner_ends_with_its_own_lease() {
 #[test]
 fn shorter_inner_write_lease_admits_no_other_writer() {
     each([true, false], async |unlocks| {
-        let scene = Scene::new();
-        let me = scene.ours.client.owner();
+        let pair = pair();
+        let me = pair.ours.client.owner();
         let began = Instant::now();
-        let outer = enter(&*scene.write(), &me, 10_000).await;
-        let inner = enter(&*scene.write(), &me, 1_000).await;
-        let writer = scene.writer();
+        let outer = enter(&*pair.mine, &me, 10_000).await;
+        let inner = enter(&*pair.mine, &me, 1_000).await;
+        let writer = writer(&pair);
         let mut guards = vec![outer];
         if unlocks {
             assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
@@ -147,9 +133,9 @@ fn shorter_inner_write_lease_admits_no_other_writer() {
         for second in 1..10 {
             sleep_until(began + ms(1_000 * second)).await;
             assert!(guards[0].is_held() && !writer.is_finished(), "after {second} s");
-            assert!(lock(&scene.theirs.client, Flavour::Write, NAME).try_lock().await.unwrap().is_none());
+            assert!(pair.other.try_lock().await.unwrap().is_none());
         }
-        scene.enters(writer, began, ms(10_000), guards).await;
+        enters(pair, writer, began, ms(10_000), guards).await;
     });
 }
 
@@ -158,14 +144,14 @@ fn shorter_inner_write_lease_admits_no_other_writer() {
 #[test]
 fn watchdog_renews_both_halves_and_then_remaining_half() {
     virtually(async || {
-        let scene = Scene::new();
-        let me = scene.ours.client.owner();
-        let (writes, reads) = (take(&*scene.write(), &me).await, take(&*scene.read(), &me).await);
+        let pair = pair();
+        let me = pair.ours.client.owner();
+        let (writes, reads) = (take(&*pair.mine, &me).await, take(&*read(&pair), &me).await);
         let kept = async |halves: &[Flavour]| {
             for _ in 0..250 {
                 sleep(ms(100)).await;
                 for half in halves {
-                    let left = lasts(&scene.server, *half, NAME, &text(&me));
+                    let left = lasts(&pair.server, *half, "x", &text(&me));
                     assert!(left > 19_000, "{half}: {left} ms left");
                 }
             }
@@ -174,12 +160,12 @@ fn watchdog_renews_both_halves_and_then_remaining_half() {
         writes.unlock().await.unwrap();
         kept(&[Flavour::Read]).await;
         assert!(reads.is_held());
-        let writer = scene.writer();
+        let writer = writer(&pair);
         sleep(ms(1_000)).await;
         assert!(!writer.is_finished());
         let released = Instant::now();
         reads.unlock().await.unwrap();
-        scene.enters(writer, released, ms(0), Vec::new()).await;
+        enters(pair, writer, released, ms(0), Vec::new()).await;
     });
 }
 
@@ -187,11 +173,11 @@ fn watchdog_renews_both_halves_and_then_remaining_half() {
 #[test]
 fn readers_that_come_and_go_are_all_renewed() {
     virtually(async || {
-        let scene = Scene::new();
+        let pair = pair();
         let (room, mut readers) = (Arc::new(Semaphore::new(10)), JoinSet::new());
         for n in 0..50 {
-            let client = if n % 2 == 0 { &scene.ours.client } else { &scene.theirs.client };
-            let (lock, room) = (lock(client, Flavour::Read, NAME), Arc::clone(&room));
+            let client = if n % 2 == 0 { &pair.ours.client } else { &pair.theirs.client };
+            let (lock, room) = (lock(client, Flavour::Read, "x"), Arc::clone(&room));
             readers.spawn(async move {
                 let _place = room.acquire_owned().await.unwrap();
                 let guard = lock.lock().await.unwrap();
@@ -201,6 +187,6 @@ fn readers_that_come_and_go_are_all_renewed() {
             });
         }
         readers.join_all().await;
-        settled(&scene.server, &[&scene.ours, &scene.theirs], ms(60_000)).await.unwrap();
+        pair.ends().await;
     });
 }

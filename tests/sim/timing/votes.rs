@@ -60,7 +60,7 @@ fn redlock_lost_in_extend_releases_its_votes() {
         assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
         sleep(SECOND).await;
         let left = having(&fleet);
-        assert!(!left.contains(&3) && !left.contains(&4), "votes are kept: {left:?}");
+        assert!(left.iter().all(|n| *n < 3), "votes are kept: {left:?}");
         cut(false);
         assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
         sleep(40 * SECOND).await;

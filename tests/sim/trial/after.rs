@@ -60,15 +60,15 @@ pub async fn wait_for_others(
     Ok(())
 }
 
-/// Waits until nothing is left, checks again, and acquires the lock. Returns the duration of the wait.
-pub async fn check_free(case: &Case, fleet: &Fleet) -> Result<Duration, String> {
-    let took = fleet.settled(bound(case)).await?;
+/// Waits until nothing is left, checks again, and acquires the lock.
+pub async fn check_free(case: &Case, fleet: &Fleet) -> Result<(), String> {
+    fleet.settled(bound(case)).await?;
     look_again(case, fleet).await?;
     match case.made.lock(fleet, 2).lock_for(ms(50)).await {
         Ok(Some(guard)) => drop(guard.unlock().await),
         odd => return Err(format!("the next acquire: {odd:?}")),
     }
-    Ok(took)
+    Ok(())
 }
 
 /// Shuts the clients down. Nothing may be in flight afterwards.

@@ -50,17 +50,11 @@ pub struct Admin {
 
 impl Admin {
     /// Connects to a server that [`RedisServer`] has started.
-    ///
-    /// # Panics
-    /// When the server cannot be reached.
     pub async fn connect(server: &RedisServer) -> Self {
         Self::from_url(&server.url()).await
     }
 
     /// Connects to `redis://...`.
-    ///
-    /// # Panics
-    /// When the server cannot be reached.
     pub async fn from_url(url: &str) -> Self {
         let admin = Self { lines: vec![Line::to(url)], slots: Vec::new() };
         let _: String = admin.cmd(&["CLIENT", "GETNAME"]).await;
@@ -79,17 +73,11 @@ impl Admin {
     }
 
     /// Sends one command and converts the reply.
-    ///
-    /// # Panics
-    /// When the server replies with an error or another type.
     pub async fn cmd<T: FromRedisValue>(&self, args: &[&str]) -> T {
         self.cmd_bytes(args).await
     }
 
     /// As [`Admin::cmd`], for arguments that are not text.
-    ///
-    /// # Panics
-    /// When the server replies with an error or another type.
     pub async fn cmd_bytes<T: FromRedisValue, A: AsRef<[u8]>>(&self, args: &[A]) -> T {
         converted(self.raw(args).await, args)
     }

@@ -152,9 +152,6 @@ pub struct Agent(Arc<Inner>);
 impl Agent {
     /// Builds the agent with this version of Redisson, unless it is already built. Blocks, the first time for half a
     /// minute. Many threads and processes may call this at once: one of them builds.
-    ///
-    /// # Panics
-    /// If Maven or a JDK is missing, or the build fails.
     pub fn build(version: &str) -> Classpath {
         static BUILT: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Classpath>>>>> = LazyLock::new(Mutex::default);
         let cell = BUILT.lock().entry(version.to_owned()).or_default().clone();
@@ -163,9 +160,6 @@ impl Agent {
 
     /// Opens a client and waits until it is connected. Several URLs, separated by commas, are independent servers in
     /// mode `single`: each has its own client.
-    ///
-    /// # Panics
-    /// If the agent cannot be built, started or connected.
     pub async fn start(url: &str, options: AgentOptions) -> Agent {
         static CLIENTS: AtomicU64 = AtomicU64::new(1);
         let machine = if options.wants_a_process() {
@@ -185,11 +179,6 @@ impl Agent {
     /// Redisson's client id: a lock acquired on thread 7 is held by `<id>:7`.
     pub fn id(&self) -> &str {
         &self.0.ids[0]
-    }
-
-    /// The ids of the agent's Redisson clients, one for each server.
-    pub fn ids(&self) -> &[String] {
-        &self.0.ids
     }
 
     /// The version of Redisson, from its jar.
@@ -271,9 +260,6 @@ impl Agent {
 
     /// True if a logical thread sleeps until a message wakes it. The thread may miss a message that arrives after its
     /// last attempt and before this sleep.
-    ///
-    /// # Panics
-    /// If the process has ended.
     pub async fn sleeps(&self, thread: i64) -> bool {
         self.call(json!({"op": "sleeps", "thread": thread})).await.expect("a look at a thread").bool()
     }
@@ -284,18 +270,12 @@ impl Agent {
     }
 
     /// Kills the process as `kill -9` does, and waits until it is gone.
-    ///
-    /// # Panics
-    /// If the process is shared.
     pub async fn kill9(&self) {
         self.own_process().kill9().await;
     }
 
     /// Stops the process (`SIGSTOP`), and waits until all its threads stand still, as in a long pause of the garbage
     /// collector or of the machine.
-    ///
-    /// # Panics
-    /// If the process is shared.
     pub fn stop(&self) {
         crate::reaper::freeze(self.own_process().pid);
     }

@@ -51,9 +51,6 @@ pub fn is_child() -> bool {
 }
 
 /// Ties the life of this process to its parent's. A child calls this first.
-///
-/// # Panics
-/// When the process is not a child.
 pub fn init() {
     assert!(is_child(), "child::init() outside a child process");
     told();
@@ -106,9 +103,6 @@ pub struct Child {
 
 impl Child {
     /// Runs the test with this full name (`module::name`) and these environment variables.
-    ///
-    /// # Panics
-    /// When the process cannot be started.
     pub fn spawn(test_name: &str, env: &[(&str, &str)]) -> Self {
         let exe = std::env::current_exe().unwrap_or_else(|e| panic!("the path of this test binary is unknown: {e}"));
         let mut process = Command::new(&exe)
@@ -137,9 +131,6 @@ impl Child {
     }
 
     /// The next line of [`say`]; `None` when the child has ended.
-    ///
-    /// # Panics
-    /// When the child says nothing for two minutes.
     pub async fn line(&mut self) -> Option<String> {
         match tokio::time::timeout(LINE_WITHIN, self.lines.recv()).await {
             Ok(line) => line,
@@ -150,18 +141,12 @@ impl Child {
     }
 
     /// Checks that the next line is `expected`.
-    ///
-    /// # Panics
-    /// When the next line differs, or the child has ended.
     pub async fn expect(&mut self, expected: &str) {
         let line = self.line().await;
         assert_eq!(line.as_deref(), Some(expected), "child {}; its other output: {}", self.pid(), self.output());
     }
 
     /// Sends a line to [`hear`].
-    ///
-    /// # Panics
-    /// When the child has ended.
     pub fn tell(&mut self, line: &str) {
         let stdin = self.process.stdin.as_mut();
         let sent = stdin.map(|s| s.write_all(format!("{line}\n").as_bytes()));

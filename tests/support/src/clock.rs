@@ -16,9 +16,6 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that shows the real time. `None` on systems other than Linux.
-    ///
-    /// # Panics
-    /// Without a C compiler.
     pub fn new() -> Option<Self> {
         if !cfg!(target_os = "linux") {
             crate::skip("servers with a clock of their own: only Linux has them");

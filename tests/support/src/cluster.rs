@@ -43,9 +43,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts the nodes, makes them a cluster, and waits until it is whole (see [`Cluster::whole`]).
-    ///
-    /// # Panics
-    /// When that fails.
     pub async fn start(options: ClusterOptions) -> Self {
         let cut_off = Arc::default();
         let cluster = Self { nodes: form::launch(&options, &cut_off).await, cut_off };
@@ -69,9 +66,6 @@ impl Cluster {
     }
 
     /// The node with this id.
-    ///
-    /// # Panics
-    /// When there is none.
     pub fn node(&self, id: &str) -> &Node {
         let node = self.nodes.iter().find(|node| node.id() == id);
         node.unwrap_or_else(|| panic!("the cluster has no node {id}"))
@@ -83,9 +77,6 @@ impl Cluster {
     }
 
     /// The node that serves a slot, once all running nodes agree.
-    ///
-    /// # Panics
-    /// When no node serves the slot.
     pub async fn owner(&self, slot: u16) -> &Node {
         match self.agreed().await.owner(slot) {
             Some(id) => self.node(id),
@@ -94,9 +85,6 @@ impl Cluster {
     }
 
     /// A primary other than this one.
-    ///
-    /// # Panics
-    /// When there is none.
     pub async fn other_primary(&self, than: &Node) -> &Node {
         for node in self.running() {
             if node.id() != than.id() && node.is_primary().await {

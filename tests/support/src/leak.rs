@@ -124,8 +124,6 @@ pub struct Immortal {
     pub key: String,
     /// Number of samples without an expiry.
     pub samples: u64,
-    /// When the hash was first seen without an expiry, counted from the start of the sampler.
-    pub first_seen: Duration,
 }
 
 /// Checks every 10 ms that every hash has a TTL.
@@ -164,26 +162,23 @@ impl Drop for TtlSampler {
 }
 
 async fn sample(admin: Admin, mut ended: oneshot::Receiver<()>) -> (u64, Vec<Immortal>) {
-    let start = Instant::now();
     let mut samples = 0;
-    let mut found = BTreeMap::<String, Immortal>::new();
+    let mut found = BTreeMap::new();
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         for key in admin.hash_keys().await {
             if admin.pttl(&key).await == -1 {
-                let entry = found.entry(key.clone()).or_insert_with(|| Immortal {
-                    key,
-                    samples: 0,
-                    first_seen: start.elapsed(),
-                });
-                entry.samples += 1;
+                *found.entry(key).or_insert(0) += 1;
             }
         }
         samples += 1;
         tokio::select! {
             _ = tick.tick() => {}
-            _ = &mut ended => return (samples, found.into_values().collect()),
+            _ = &mut ended => {
+                let found = found.into_iter().map(|(key, samples)| Immortal { key, samples });
+                return (samples, found.collect());
+            }
         }
     }
 }

@@ -28,7 +28,6 @@ impl Numbers {
         self.0.next_u64()
     }
 
-    /// A number below `most`.
     pub fn below(&mut self, most: u64) -> u64 {
         self.any() % most
     }
@@ -48,10 +47,6 @@ impl Numbers {
         self.below(n) == 0
     }
 
-    /// A random element.
-    ///
-    /// # Panics
-    /// When the list is empty.
     pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }

@@ -112,9 +112,6 @@ pub struct Peer {
 impl Peer {
     /// Builds the agent unless it is built, starts it and waits until it is connected. Several URLs are independent
     /// servers, for a majority.
-    ///
-    /// # Panics
-    /// If it cannot be built, started or connected.
     pub async fn start(library: Library, urls: &[String]) -> Self {
         let program = tokio::task::spawn_blocking(move || build(library)).await.expect("building the agent");
         let mut command = Command::new(&program[0]);
@@ -150,10 +147,6 @@ impl Peer {
         }
     }
 
-    pub const fn library(&self) -> Library {
-        self.library
-    }
-
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -164,9 +157,6 @@ impl Peer {
     }
 
     /// Sends a request, and returns the reply.
-    ///
-    /// # Panics
-    /// If it fails, or the process has ended.
     pub async fn call(&self, op: &str, mut request: Value) -> Value {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         request["id"] = json!(id);

@@ -81,6 +81,10 @@ struct Control {
 }
 
 impl Control {
+    fn pass(upstream: SocketAddr) -> Self {
+        Self { upstream, up: Mode::Pass, down: Mode::Pass, blackhole: false, refuse: false }
+    }
+
     fn mode(&self, way: Direction) -> Mode {
         match way {
             Direction::Up => self.up,
@@ -155,22 +159,13 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts a proxy in front of `upstream` that passes everything at first.
-    ///
-    /// # Panics
-    /// When there is no free port or thread.
     pub fn start(upstream: SocketAddr) -> Self {
         let bound = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|l| l.set_nonblocking(true).and(l.local_addr()).map(|addr| (l, addr)));
         let (listener, addr) = bound.unwrap_or_else(|e| panic!("no port for the proxy: {e}"));
         let shared = Arc::new(Shared {
             start: Instant::now(),
-            control: watch::Sender::new(Control {
-                upstream,
-                up: Mode::Pass,
-                down: Mode::Pass,
-                blackhole: false,
-                refuse: false,
-            }),
+            control: watch::Sender::new(Control::pass(upstream)),
             rules: Mutex::default(),
             seen: Mutex::default(),
             connections: Mutex::default(),
@@ -240,9 +235,7 @@ impl Proxy {
     /// Passes everything again, and disarms all actions.
     pub fn heal(&self) {
         self.shared.rules.lock().clear();
-        self.set("healed".to_owned(), |c| {
-            *c = Control { upstream: c.upstream, up: Mode::Pass, down: Mode::Pass, blackhole: false, refuse: false }
-        });
+        self.set("healed".to_owned(), |c| *c = Control::pass(c.upstream));
     }
 
     pub fn close_all(&self) {

@@ -109,9 +109,6 @@ impl Drop for Adopted {
 }
 
 /// Runs a command to its end and returns its output. The command does not outlive this process.
-///
-/// # Panics
-/// When it cannot be started.
 pub fn output(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
@@ -124,10 +121,6 @@ pub fn output(command: &mut Command) -> Output {
 pub struct Folder(Option<TempDir>);
 
 impl Folder {
-    /// Makes an empty directory.
-    ///
-    /// # Panics
-    /// When that fails.
     #[expect(clippy::new_without_default, reason = "it makes something on the disk")]
     pub fn new() -> Self {
         let made = tempfile::Builder::new().prefix(DIR_PREFIX).tempdir();
@@ -150,9 +143,6 @@ impl Drop for Folder {
 }
 
 /// Sends a signal to a process that this process started and has not reaped.
-///
-/// # Panics
-/// When the process does not exist.
 pub fn signal(pid: u32, signal: Signal) {
     let target = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let Some(target) = target else { panic!("{pid} is no process id") };
@@ -163,9 +153,6 @@ pub fn signal(pid: u32, signal: Signal) {
 
 /// Freezes a process that this process started (SIGSTOP), and waits until all its threads stand still. After the
 /// signal alone they run on for some moments.
-///
-/// # Panics
-/// When the process does not exist.
 pub fn freeze(pid: u32) {
     signal(pid, Signal::STOP);
     let Some(target) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {

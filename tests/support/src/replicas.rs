@@ -43,11 +43,8 @@ pub struct Replicas {
 
 impl Replicas {
     /// Starts the servers, all at once, and waits until the replicas follow the first one (see [`Replicas::synced`]).
-    ///
-    /// # Panics
-    /// When that fails.
     pub async fn start(options: ReplicasOptions) -> Self {
-        let nodes = Member::launch(options.count, || options.server()).await;
+        let nodes = Member::launch((0..options.count).map(|_| options.server()).collect()).await;
         let servers = Self { nodes, primary: AtomicUsize::new(0), options };
         join_all((1..servers.nodes.len()).map(|n| servers.follow(n))).await;
         servers.synced().await;
@@ -89,9 +86,6 @@ impl Replicas {
 
     /// Promotes a replica (`REPLICAOF NO ONE`) and waits until all other running servers follow it, including the old
     /// primary. Returns the time of the promotion.
-    ///
-    /// # Panics
-    /// When the replica does not run, or the others do not follow.
     pub async fn promote(&self, n: usize) -> Instant {
         let at = self.detach(n).await;
         self.primary.store(n, Ordering::SeqCst);
@@ -151,15 +145,6 @@ impl Replicas {
             return Err(format!("{} has {online} of {followers} replicas online", leader.addr()));
         }
         Ok(())
-    }
-
-    /// A server's replication offset in bytes: what a primary has sent, or what a replica has processed.
-    pub async fn offset(&self, n: usize) -> u64 {
-        let node = &self.nodes[n];
-        let is_replica = node.admin().field(&REPLICATION, "role").await == "slave";
-        let name = if is_replica { "slave_repl_offset" } else { "master_repl_offset" };
-        let offset = node.admin().field(&REPLICATION, name).await;
-        offset.parse().unwrap_or_else(|e| panic!("{}: {name}:{offset}: {e}", node.addr()))
     }
 
     /// The running servers that report to be primaries.

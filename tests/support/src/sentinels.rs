@@ -45,9 +45,6 @@ pub struct Sentinels {
 impl Sentinels {
     /// Starts a primary, its replicas and the sentinels, and waits until every sentinel knows all of them (see
     /// [`Sentinels::whole`]).
-    ///
-    /// # Panics
-    /// When that fails.
     pub async fn start(options: SentinelsOptions) -> Self {
         let servers = Replicas::start(options.servers.clone()).await;
         let bed = Self { sentinels: RwLock::default(), servers, events: Events::start(), options };
@@ -112,7 +109,8 @@ impl Sentinels {
 
     async fn launch(&self, count: usize, primary: usize) {
         let port = self.servers.node(primary).addr().port();
-        for sentinel in Member::launch(count, || self.options.sentinel(port)).await {
+        let wanted = (0..count).map(|_| self.options.sentinel(port)).collect();
+        for sentinel in Member::launch(wanted).await {
             for (name, ms) in &self.options.periods {
                 // Servers before 7.0 do not have this command.
                 let _ = sentinel.admin().raw(&["SENTINEL", "DEBUG", name, &ms.to_string()]).await;

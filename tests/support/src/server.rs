@@ -67,20 +67,11 @@ impl RedisServer {
         format!("redis://{auth}127.0.0.1:{}", self.port())
     }
 
-    /// The path of the Unix socket, which exists with [`Builder::unix_socket`].
-    pub fn unix_path(&self) -> PathBuf {
-        self.dir.path().join("redis.sock")
-    }
-
     /// The directory of the server's files, with `redis.log`.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The process id.
-    ///
-    /// # Panics
-    /// When the server has been killed.
     pub fn pid(&self) -> u32 {
         match self.child.lock().as_ref() {
             Some(child) => child.id(),
@@ -101,9 +92,6 @@ impl RedisServer {
 
     /// Restarts the server on the same port and directory. Kills it first if it runs. Its data survives only with
     /// [`Builder::aof`].
-    ///
-    /// # Panics
-    /// When the server does not come up.
     pub fn restart(&self) {
         self.kill9();
         let mut why = String::new();
@@ -188,9 +176,6 @@ impl RedisServer {
             .args(["--appendonly", if self.options.aof { "yes" } else { "no" }])
             .arg("--dir")
             .arg(self.dir.path());
-        if self.options.unix_socket {
-            command.arg("--unixsocket").arg(self.unix_path());
-        }
         if let Some(password) = &self.options.password {
             command.args(["--requirepass", password]);
         }

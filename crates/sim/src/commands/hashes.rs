@@ -148,24 +148,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hincrby_refuses_non_integer_overflow_and_wrong_type() {
-        let mut store = Store::default();
-        run(&mut store, &["hset", "h", "f", "x", "g", "9223372036854775807"]);
-        assert_eq!(run(&mut store, &["hincrby", "h", "f", "1"]).error(), Some("ERR hash value is not an integer"));
-        assert_eq!(run(&mut store, &["hincrby", "h", "g", "1"]).error(), Some(OVERFLOW));
-        run(&mut store, &["set", "s", "1"]);
-        assert_eq!(run(&mut store, &["hincrby", "s", "g", "1"]).error(), Some(WRONG_TYPE));
-    }
-
-    #[test]
-    fn hdel_of_last_field_removes_key() {
-        let mut store = Store::default();
-        run(&mut store, &["hset", "h", "f", "x"]);
-        assert_eq!(run(&mut store, &["hdel", "h", "f", "g"]), SimReply::Int(1));
-        assert_eq!(run(&mut store, &["exists", "h"]), SimReply::Int(0));
-    }
-
-    #[test]
     fn hrandfield_draws_distinct_fields_or_repeats_if_negative() {
         let mut store = Store::default();
         run(&mut store, &["hset", "h", "a", "1", "b", "2", "c", "3"]);

@@ -74,35 +74,3 @@ pub(super) fn pubsub(store: &mut Store, words: &Words<'_>) -> Answer {
     let each = (2..words.len()).flat_map(|i| [SimReply::Text(words.bytes_at(i)), count(listeners(words.at(i)))]);
     Ok(SimReply::List(each.collect()))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::run;
-    use super::*;
-
-    #[test]
-    fn pttl_can_be_zero_and_pexpire_of_zero_deletes() {
-        let mut store = Store::default();
-        store.set_clock(1_000_000_000);
-        run(&mut store, &["set", "k", "v"]);
-        assert_eq!(run(&mut store, &["pexpire", "k", "10"]), SimReply::Int(1));
-        store.set_clock(1_000_010_999);
-        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(0));
-        store.set_clock(1_000_011_000);
-        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(-2));
-        run(&mut store, &["set", "k", "v"]);
-        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(-1));
-        assert_eq!(run(&mut store, &["pexpire", "k", "0"]), SimReply::Int(1));
-        assert_eq!(run(&mut store, &["exists", "k"]), SimReply::Int(0));
-    }
-
-    #[test]
-    fn invalid_pexpire_times_give_redis_errors() {
-        let mut store = Store::default();
-        store.set_clock(1_000_000_000);
-        let said = |reply: SimReply| reply.error().map(str::to_owned).unwrap();
-        let refused = run(&mut store, &["pexpire", "k", "9223372036854775807"]);
-        assert_eq!(said(refused), "ERR invalid expire time in 'pexpire' command");
-        assert_eq!(said(run(&mut store, &["pexpire", "k", "x"])), NOT_AN_INTEGER);
-    }
-}

@@ -85,30 +85,3 @@ pub(super) fn lrem(store: &mut Store, words: &Words<'_>) -> Answer {
     store.tidy(words.at(1));
     Ok(count(hits.len()))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::run;
-    use super::*;
-
-    #[test]
-    fn lset_replaces_element_and_refuses_missing_one() {
-        let mut store = Store::default();
-        run(&mut store, &["rpush", "l", "a", "b"]);
-        assert!(matches!(run(&mut store, &["lset", "l", "-1", ""]), SimReply::Status(_)));
-        assert_eq!(run(&mut store, &["lindex", "l", "1"]), SimReply::Text("".into()));
-        assert!(matches!(run(&mut store, &["lset", "l", "2", "c"]), SimReply::Error(_)));
-        assert!(matches!(run(&mut store, &["lset", "m", "0", "c"]), SimReply::Error(_)));
-    }
-
-    #[test]
-    fn lrem_removes_from_the_end_for_negative_counts() {
-        let mut store = Store::default();
-        run(&mut store, &["rpush", "l", "a", "b", "a", "c", "a"]);
-        assert_eq!(run(&mut store, &["lrem", "l", "-1", "a"]), SimReply::Int(1));
-        assert_eq!(run(&mut store, &["lindex", "l", "-1"]), SimReply::Text("c".into()));
-        assert_eq!(run(&mut store, &["lrem", "l", "1", "a"]), SimReply::Int(1));
-        assert_eq!(run(&mut store, &["lindex", "l", "0"]), SimReply::Text("b".into()));
-        assert_eq!(run(&mut store, &["lindex", "l", "-9"]), SimReply::Nil);
-    }
-}

@@ -104,35 +104,3 @@ pub(super) fn zrange(store: &mut Store, words: &Words<'_>) -> Answer {
     }
     Ok(SimReply::List(out))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::run;
-    use super::*;
-
-    #[test]
-    fn zadd_xx_adds_no_members_and_ch_counts_changes() {
-        let mut store = Store::default();
-        assert_eq!(run(&mut store, &["zadd", "z", "xx", "ch", "1", "a"]), SimReply::Int(0));
-        assert!(store.zset(b"z").unwrap().is_none());
-        run(&mut store, &["zadd", "z", "1", "a", "2", "b"]);
-        assert_eq!(run(&mut store, &["zadd", "z", "XX", "CH", "1", "a", "3", "b", "4", "c"]), SimReply::Int(1));
-        assert_eq!(run(&mut store, &["zscore", "z", "c"]), SimReply::Nil);
-        assert_eq!(run(&mut store, &["zadd", "z", "ch", "5", "a", "6", "d"]), SimReply::Int(2));
-    }
-
-    #[test]
-    fn zrange_and_zcount_select_by_index_and_score() {
-        let mut store = Store::default();
-        run(&mut store, &["zadd", "z", "3", "c", "1", "a", "2", "b"]);
-        let text =
-            |list: &[&str]| SimReply::List(list.iter().map(|t| SimReply::Text((*t).to_owned().into())).collect());
-        assert_eq!(run(&mut store, &["zrange", "z", "0", "0", "withscores"]), text(&["a", "1"]));
-        assert_eq!(run(&mut store, &["zrange", "z", "-2", "-1"]), text(&["b", "c"]));
-        assert_eq!(run(&mut store, &["zcount", "z", "-inf", "2"]), SimReply::Int(2));
-        assert_eq!(run(&mut store, &["zincrby", "z", "0.5", "a"]), SimReply::Text("1.5".into()));
-        assert_eq!(run(&mut store, &["zcount", "z", "(2", "+inf"]), SimReply::Int(1));
-        assert_eq!(run(&mut store, &["zrem", "z", "a", "b", "c"]), SimReply::Int(3));
-        assert_eq!(run(&mut store, &["exists", "z"]), SimReply::Int(0));
-    }
-}

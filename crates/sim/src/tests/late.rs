@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn late_copy_runs_even_after_link_is_closed() {
-    let server = SimServer::new(1);
-    let link = server.link(LinkOptions::default());
+    let (server, link) = linked(1, LinkOptions::default());
     link.plan_next(Mishap::LateCopy(ms(10_000)));
     assert_eq!(link.run(count_up("a")).await.unwrap(), Reply::Int(1));
     assert_eq!(count(&server, "a"), one());
@@ -15,13 +14,12 @@ async fn late_copy_runs_even_after_link_is_closed() {
     assert_eq!(count(&server, "a"), one());
     link.close(Duration::ZERO).await;
     sleep(ms(1_100)).await;
-    assert_eq!(count(&server, "a"), SimReply::Text(Bytes::from_static(b"2")));
+    assert_eq!(count(&server, "a"), two());
 }
 
 #[tokio::test(start_paused = true)]
 async fn late_only_command_is_reported_lost_or_timed_out_and_runs_later() {
-    let server = SimServer::new(1);
-    let link = server.link(LinkOptions::instant());
+    let (server, link) = linked(1, LinkOptions::instant());
     link.plan_next(Mishap::LateOnly(ms(5_000)));
     assert_eq!(kind(link.run(count_up("a")).await), FaultKind::Lost);
     assert_eq!(count(&server, "a"), SimReply::Nil);
@@ -40,8 +38,7 @@ async fn late_only_command_is_reported_lost_or_timed_out_and_runs_later() {
 #[tokio::test(start_paused = true)]
 async fn frozen_server_accepts_late_command_but_stopped_server_does_not() {
     for (away, then) in [(false, one()), (true, SimReply::Nil)] {
-        let server = SimServer::new(1);
-        let link = server.link(LinkOptions::instant());
+        let (server, link) = linked(1, LinkOptions::instant());
         link.plan_next(Mishap::LateOnly(ms(100)));
         assert_eq!(kind(link.run(count_up("a")).await), FaultKind::Lost);
         if away {
@@ -62,8 +59,7 @@ async fn frozen_server_accepts_late_command_but_stopped_server_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_commands_arrive_late_by_chance() {
-    let server = SimServer::new(1);
-    let link = server.link(LinkOptions::default());
+    let (server, link) = linked(1, LinkOptions::default());
     link.chaos(Chaos { lose_request: 0.5, lose_reply: 0.5, late_copy: 1.0, late_max: ms(60_000), ..Chaos::default() });
     for _ in 0..100 {
         let _ = link.run(count_up("a")).await;
@@ -78,8 +74,7 @@ async fn lost_commands_arrive_late_by_chance() {
 
 #[tokio::test(start_paused = true)]
 async fn overhear_returns_messages_since_previous_call() {
-    let server = SimServer::new(1);
-    let link = server.link(LinkOptions::instant());
+    let (server, link) = linked(1, LinkOptions::instant());
     link.subscribe(Bytes::from_static(b"channel")).await.unwrap();
     server.publish(b"channel", b"before");
     assert!(server.overhear().is_empty());

@@ -5,6 +5,8 @@ use futures::task::noop_waker;
 use super::*;
 use crate::Reply;
 
+const GROUP: &[u8] = b"aaaabbbbwait";
+
 /// A pipeline with commands of four bytes each.
 struct Rig {
     pipeline: Pipeline,
@@ -23,6 +25,12 @@ impl Rig {
     fn push(&mut self, name: u8, deadline: u64) -> Ticket {
         let deadline = self.at(deadline);
         self.pipeline.push(deadline, noop_waker(), |out| out.extend([name; 4])).0
+    }
+
+    /// Pushes three commands that belong together.
+    fn push_group(&mut self, deadline: u64) -> Vec<Ticket> {
+        let (deadline, wakers) = (self.at(deadline), vec![noop_waker(); 3]);
+        self.pipeline.push_together(deadline, wakers, |out| out.extend_from_slice(GROUP))
     }
 
     fn answer(&mut self, int: i64) -> Option<bool> {
@@ -149,14 +157,11 @@ fn end_fails_all_commands_and_memory_is_released() {
 /// A `WAIT` on another connection than its commands covers none of them.
 #[test]
 fn group_goes_over_one_connection_or_not_at_all() {
-    const GROUP: &[u8] = b"aaaabbbbwait";
     // The connection breaks after every byte of a command, and of the group behind it.
     for written in 0..=4 + GROUP.len() {
         let mut rig = Rig::new();
         let before = rig.push(b'x', 100);
-        let deadline = rig.at(100);
-        let wakers = vec![noop_waker(); 3];
-        let group = rig.pipeline.push_together(deadline, wakers, |out| out.extend_from_slice(GROUP));
+        let group = rig.push_group(100);
         rig.pipeline.wrote(written);
         rig.broken();
         assert_eq!(rig.outcome(before), (written > 0).then_some(Err(FaultKind::Lost)));
@@ -173,9 +178,7 @@ fn group_goes_over_one_connection_or_not_at_all() {
 #[test]
 fn unsent_group_times_out_as_a_whole() {
     let mut rig = Rig::new();
-    let deadline = rig.at(50);
-    let wakers = vec![noop_waker(); 3];
-    let group = rig.pipeline.push_together(deadline, wakers, |out| out.extend_from_slice(b"aaaabbbbwait"));
+    let group = rig.push_group(50);
     let behind = rig.push(b'z', 100);
     assert_eq!(rig.expire(50), 3);
     for ticket in group {

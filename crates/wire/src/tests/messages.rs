@@ -98,8 +98,7 @@ async fn messages_follow_a_demotion_unless_they_connected_after_it() {
 #[tokio::test]
 async fn subscriptions_are_confirmed_by_the_server_and_renewed() {
     let server = Server::start().await;
-    let (connections, first, second) = server.connect(Duration::from_secs(30)).await;
-    let (_commands, mut messages) = commands(&connections, first, second).await;
+    let (connections, _commands, mut messages) = server.connect(Duration::from_secs(30)).await;
     let heard = Arc::new(Heard::default());
     let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
     connections.listen(Arc::downgrade(&listener));
@@ -134,10 +133,7 @@ async fn subscriptions_are_confirmed_by_the_server_and_renewed() {
 async fn subscription_timeout_leaves_an_earlier_subscription_in_force() {
     let server = Server::start().await;
     let settings = Settings { subscribe_timeout: ms(200), pool_size: 1, ..Settings::default() };
-    let (connections, first, second) =
-        tokio::join!(Connections::connect(server.target(), &settings, false, false), server.accept(), server.accept());
-    let connections = connections.unwrap();
-    let (_commands, mut messages) = commands(&connections, first, second).await;
+    let (connections, _commands, mut messages) = server.connect_with(&settings).await;
     let c = || Bytes::from_static(b"c");
     let subscribing = connections.subscribe(c());
     assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"]);

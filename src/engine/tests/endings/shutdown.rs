@@ -5,9 +5,9 @@ use tokio::time::Instant;
 
 use crate::engine::tests::fake::Fate;
 use crate::engine::tests::release::acquire;
-use crate::engine::tests::{client, ms, secs, settle};
+use crate::engine::tests::{begin, client, ms, secs, settle, takes, with_owner};
 use crate::lock::DistLock as _;
-use crate::{Error, Released};
+use crate::{Acquire, Error, Released};
 
 /// Until `within` ends, guards are renewed and may be released. Waiting and new acquires return `Closed` at once.
 #[tokio::test(start_paused = true)]
@@ -15,10 +15,7 @@ async fn shutdown_waits_until_held_locks_are_released() {
     let (client, fake) = client(|_| ());
     let (lock, other) = (client.reentrant("x"), client.reentrant("y"));
     let (guard, second) = (lock.lock().await.unwrap(), other.lock().await.unwrap());
-    let waiting = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await }
-    });
+    let waiting = begin(&lock, Acquire::new());
     settle().await;
     let began = Instant::now();
     let shutting = tokio::spawn({
@@ -52,10 +49,7 @@ async fn shutdown_releases_held_locks_when_its_time_is_up() {
         let lost = guard.lost();
         // A release has a whole command timeout, even if `within` has passed.
         fake.next("release", Fate::Slow(secs(2)));
-        let began = Instant::now();
-        client.shutdown(within).await.unwrap();
-        let took = began.elapsed();
-        assert!(took >= within + secs(2) && took < within + secs(3), "{took:?}");
+        takes(within + secs(2)..within + secs(3), client.shutdown(within)).await.unwrap();
         assert!(matches!(lost.now_or_never(), Some(Error::Closed)));
         assert!(matches!(guard.unlock().await, Err(Error::Closed)));
         assert_eq!(fake.held(), Vec::<String>::new());
@@ -65,8 +59,7 @@ async fn shutdown_releases_held_locks_when_its_time_is_up() {
 /// The server permanently refused the release of one of two holds, so the owner's next release must include this hold.
 #[tokio::test(start_paused = true)]
 async fn shutdown_releases_owed_holds() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let (_outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
     fake.next("release", Fate::Refused("NOPERM no right"));
     assert!(matches!(inner.unlock().await, Err(Error::Server { .. })));
@@ -78,8 +71,7 @@ async fn shutdown_releases_owed_holds() {
 /// A server that is out of memory accepts only the last release of an owner.
 #[tokio::test(start_paused = true)]
 async fn shutdown_sends_refused_releases_of_one_owner_in_one_command() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let _guards = (acquire(&client, &me).await, acquire(&client, &me).await);
     fake.next("release", Fate::Refused("OOM command not allowed"));
     client.shutdown(ms(0)).await.unwrap();

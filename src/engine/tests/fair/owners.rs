@@ -5,7 +5,7 @@ use tokio::time::sleep;
 use super::{HELD, asked, busy, int, stands, tell};
 use crate::Acquire;
 use crate::engine::tests::fake::{Fake, Fate};
-use crate::engine::tests::{client, done, got, ms, secs, settle};
+use crate::engine::tests::{begin, client, done, got, ms, secs, settle, with_owner};
 use crate::transport::Reply;
 
 /// An owner is reused only if no message and no late copy of its previous wait can arrive any more. The next wait would
@@ -24,15 +24,13 @@ async fn owner_is_reused_only_if_no_message_or_command_is_pending() {
     for (way, again) in ways {
         let (client, fake) = client(|_| ());
         let waits = stands(&client, &fake, Acquire::new()).await;
+        if way.contains("doubt") {
+            fake.next("fair/acquire", Fate::Lost(false));
+        }
         match way {
-            "answered" => fake.next("fair/acquire", HELD),
+            "answered" | "doubt" => fake.next("fair/acquire", HELD),
             "unheard" => fake.next("fair/acquire", int(-2)),
-            "doubt" => {
-                fake.next("fair/acquire", Fate::Lost(false));
-                fake.next("fair/acquire", HELD);
-            }
             "passed in doubt" => {
-                fake.next("fair/acquire", Fate::Lost(false));
                 tell(&fake, None);
                 sleep(ms(10)).await;
             }
@@ -70,14 +68,10 @@ async fn owner_is_reused_only_if_no_message_or_command_is_pending() {
 /// The second waiter takes no queue entry. Its owner may already hold the lock through the first waiter.
 #[tokio::test(start_paused = true)]
 async fn second_waiter_of_owner_tries_once_and_gets_no_queue_entry() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
+    let (client, fake, me) = with_owner();
     let first = stands(&client, &fake, Acquire::new().owner(&me)).await;
     fake.next("fair/acquire", busy(60_000));
-    let second = tokio::spawn({
-        let (lock, me) = (client.fair("x"), me.clone());
-        async move { lock.acquire(Acquire::new().owner(&me)).await }
-    });
+    let second = begin(&client.fair("x"), Acquire::new().owner(&me));
     sleep(secs(10)).await;
     let turns = |fake: &Fake| asked(fake).iter().map(|sent| sent.text(6)).collect::<Vec<_>>();
     assert_eq!(turns(&fake), ["1", "2", "0"]);
@@ -87,7 +81,7 @@ async fn second_waiter_of_owner_tries_once_and_gets_no_queue_entry() {
     settle().await;
     assert_eq!(turns(&fake), ["1", "2", "0", "2"]);
     // The first waiter acquires, so the second may re-enter.
-    (0..2).for_each(|_| fake.next("fair/acquire", HELD));
+    fake.times(2, "fair/acquire", || HELD);
     let registered = asked(&fake)[1].text(7);
     assert!(registered.starts_with('!'), "{registered}");
     tell(&fake, None);
@@ -99,7 +93,7 @@ async fn second_waiter_of_owner_tries_once_and_gets_no_queue_entry() {
     sleep(secs(6)).await;
     // An acquire without a wait succeeds. It wakes the waiters of the same owner.
     let waits = stands(&client, &fake, Acquire::new().owner(&me)).await;
-    (0..2).for_each(|_| fake.next("fair/acquire", HELD));
+    fake.times(2, "fair/acquire", || HELD);
     let held = client.fair("x").acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
     let waited = got(ms(10), waits).await;
     fake.next("fair/release", int(1));

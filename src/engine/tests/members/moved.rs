@@ -3,24 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{client_of_two, sent};
+use super::{client_of_two, done, sent};
 use crate::engine::tests::fake::{Fake, Fate};
 use crate::engine::tests::{ms, secs, waiter};
-use crate::{Client, DistLock as _};
+use crate::{Acquire, Client, DistLock as _, Guard};
 
-/// A renewal is in flight while its name moves to another server. `held`: true if the old server has the hold, false if
-/// the new server has it.
-async fn move_during_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Guard) {
+/// Acquires a lock that lives at the first server, and delays the next renewal there. `held`: true if the first server
+/// has the hold, false if the second server has it.
+async fn hold_at_first_server(held: bool, how: Acquire) -> (Client, [Arc<Fake>; 2], Guard) {
     let (client, fakes) = client_of_two();
     let topology = &client.engine().topology;
     if !held {
         topology.move_on();
     }
-    let guard = client.reentrant("moves:0").lock().await.unwrap();
+    let guard = client.reentrant("moves:0").acquire(how).await.unwrap().unwrap();
     if !held {
         topology.move_on();
     }
     fakes[0].next("renew", Fate::Late(ms(500)));
+    (client, fakes, guard)
+}
+
+/// A renewal is in flight while its name moves to another server. `held`: true if the old server has the hold, false if
+/// the new server has it.
+async fn move_during_renewal(held: bool) -> (Client, [Arc<Fake>; 2], Guard) {
+    let (client, fakes, guard) = hold_at_first_server(held, Acquire::new()).await;
+    let topology = &client.engine().topology;
     tokio::time::sleep(ms(10_200)).await;
     assert_eq!(sent(&fakes, "renew"), [1, 0]);
     topology.move_on();
@@ -38,7 +46,7 @@ async fn renewal_by_server_that_lost_name_extends_no_lease() {
     assert_eq!(sent(&fakes, "renew"), [1, 1]);
     fakes[0].delete("moves:0");
     drop(guard);
-    client.shutdown(secs(60)).await.unwrap();
+    done(client, &fakes).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,28 +57,18 @@ async fn loss_reported_to_renewal_by_server_that_lost_name_is_ignored() {
     assert!(guard.is_held(), "kept by the server that has it");
     assert!(sent(&fakes, "renew")[1] >= 2);
     guard.unlock().await.unwrap();
-    client.shutdown(secs(60)).await.unwrap();
-    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+    done(client, &fakes).await;
 }
 
 /// An extend is in flight while its name moves to another server. `held`: true if the old server has the hold, false if
 /// the new server has it.
-async fn move_during_extend(held: bool, lease: Duration) -> (Client, [Arc<Fake>; 2], crate::Guard, crate::Result<()>) {
-    let (client, fakes) = client_of_two();
-    let topology = &client.engine().topology;
-    if !held {
-        topology.move_on();
-    }
-    let guard = client.reentrant("moves:0").lock_leased(secs(30)).await.unwrap();
-    if !held {
-        topology.move_on();
-    }
-    fakes[0].next("renew", Fate::Late(ms(500)));
+async fn move_during_extend(held: bool, lease: Duration) -> (Client, [Arc<Fake>; 2], Guard, crate::Result<()>) {
+    let (client, fakes, guard) = hold_at_first_server(held, Acquire::new().lease(secs(30))).await;
     let extended = {
         let mut extend = std::pin::pin!(guard.extend(lease));
         assert!(tokio::time::timeout(ms(100), &mut extend).await.is_err());
         assert_eq!(sent(&fakes, "renew"), [1, 0]);
-        topology.move_on();
+        client.engine().topology.move_on();
         extend.await
     };
     (client, fakes, guard, extended)
@@ -86,7 +84,7 @@ async fn extend_granted_by_server_that_lost_name_is_not_counted() {
         assert!(!guard.is_held());
         fakes[0].delete("moves:0");
         drop(guard);
-        client.shutdown(secs(60)).await.unwrap();
+        done(client, &fakes).await;
     }
 }
 
@@ -99,8 +97,7 @@ async fn loss_reported_to_extend_by_server_that_lost_name_is_ignored() {
         assert!(left < lease && left > lease - secs(2), "{left:?} of {lease:?}");
         assert!(fakes[1].left("moves:0").unwrap() >= left, "the server keeps it for as long");
         guard.unlock().await.unwrap();
-        client.shutdown(secs(60)).await.unwrap();
-        assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+        done(client, &fakes).await;
     }
 }
 
@@ -138,8 +135,7 @@ async fn acquire_reply_from_server_that_lost_name_is_ignored() {
         assert_eq!(fakes[1].held().len(), 1, "held where the name lives");
         guard.unlock().await.unwrap();
         fakes[0].delete("moves:0");
-        client.shutdown(secs(60)).await.unwrap();
-        assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+        done(client, &fakes).await;
     }
 }
 

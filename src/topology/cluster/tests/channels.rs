@@ -7,9 +7,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::{HOSTS, Rig, name};
+use super::{HOSTS, Rig, name, sleep};
 use crate::names::LockName;
-use crate::topology::address::Address;
 use crate::topology::{MemberId, MemberListener};
 
 /// Records the channels whose waiters have to check their locks.
@@ -36,12 +35,16 @@ impl MemberListener for Looks {
 }
 
 async fn until(what: impl Fn() -> bool) {
+    within(60, what).await;
+}
+
+async fn within(seconds: u64, what: impl Fn() -> bool) {
     let reached = async {
         while !what() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            sleep(1).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), reached).await.expect("within a minute");
+    tokio::time::timeout(Duration::from_secs(seconds), reached).await.expect("reached in time");
 }
 
 impl Rig {
@@ -59,8 +62,7 @@ impl Rig {
     /// Ends a subscription at the server, as a server does when the slot leaves it.
     fn end(&self, server: usize, name: &LockName) {
         assert!(self.servers[server].subscribed.lock().remove(&name.channel));
-        let listener = self.servers[server].listener.lock().clone().and_then(|listener| listener.upgrade());
-        listener.unwrap().ended(&name.channel);
+        self.listener(server).ended(&name.channel);
     }
 }
 
@@ -142,19 +144,13 @@ async fn failed_subscription_keeps_earlier_one_of_same_channel() {
 async fn move_slot_back_and_forth(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     let gate = Arc::new(Semaphore::new(0));
     *rig.servers[1].gate.lock() = Some(Arc::clone(&gate));
-    let cluster = &rig.cluster;
-    let to = |server: usize| {
-        let (host, port) = Address::split(HOSTS[server]).unwrap();
-        Address::new(host, port).unwrap()
-    };
-    let there = || cluster.placement(name);
-    let first = there().member;
-    let seen = || u32::try_from(there().generation).unwrap();
-    cluster.apply_redirect(name.slot(), seen(), &to(1)).await;
-    until(|| cluster.is_under_way(name)).await;
+    let member = || rig.cluster.placement(name).member;
+    let first = member();
+    rig.move_to(1, name).await;
+    until(|| rig.cluster.is_under_way(name)).await;
     // The redirect or a view moves the slot back to the first server.
-    cluster.apply_redirect(name.slot(), seen(), &to(0)).await;
-    until(|| there().member == first).await;
+    rig.move_to(0, name).await;
+    until(|| member() == first).await;
     gate
 }
 
@@ -170,7 +166,7 @@ async fn reverted_move_keeps_renewed_subscription() {
     until(|| rig.is_subscribed(0, &name)).await;
     *rig.servers[1].refuses.lock() = Some(format!("MOVED {} {}", name.slot(), HOSTS[0]));
     gate.add_permits(9);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    sleep(2_000).await;
     assert!(rig.is_subscribed(0, &name) && !rig.cluster.is_under_way(&name));
     assert!(rig.servers[0].kept.lock().contains(&name.channel), "it is lost with the next break of the connection");
 }
@@ -186,12 +182,7 @@ async fn unresponsive_server_does_not_delay_subscription_at_slot_owner() {
     rig.end(0, &name);
     let _gate = move_slot_back_and_forth(&rig, &name).await;
     *rig.servers[0].refuses.lock() = None;
-    let subscribed = async {
-        while !rig.is_subscribed(0, &name) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(3), subscribed).await.expect("deaf, though its server is well and known");
+    within(3, || rig.is_subscribed(0, &name)).await;
 }
 
 #[tokio::test]
@@ -202,9 +193,7 @@ async fn moving_waiter_looks_when_other_name_subscribes_to_its_channel() {
     rig.topology.subscribe(&one).await.unwrap();
     let gate = Arc::new(Semaphore::new(0));
     *rig.servers[1].gate.lock() = Some(Arc::clone(&gate));
-    let seen = u32::try_from(rig.cluster.placement(&one).generation).unwrap();
-    let (host, port) = Address::split(super::HOSTS[1]).unwrap();
-    rig.cluster.apply_redirect(one.slot(), seen, &Address::new(host, port).unwrap()).await;
+    rig.move_to(1, &one).await;
     until(|| rig.cluster.is_under_way(&one)).await;
     let mut subscribing = Box::pin(rig.topology.subscribe(&other));
     assert!(futures::poll!(&mut subscribing).is_pending());

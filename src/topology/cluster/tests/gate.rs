@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{ACQUIRE, Rig, name};
+use super::{ACQUIRE, Rig, name, sleep};
 
 /// Each command is refused at most once, and all commands run as soon as the cluster serves again.
 #[tokio::test(start_paused = true)]
@@ -12,7 +12,7 @@ async fn commands_wait_without_retries_while_cluster_is_down() {
     rig.servers[0].is_down.store(true, Ordering::Relaxed);
     let all = futures::future::join_all((0..50).map(|_| rig.run(&name, &ACQUIRE)));
     let serving = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        sleep(300).await;
         // These are the first command, and commands that were sent before its reply.
         let asked = rig.log(0).len();
         assert!((1..=50).contains(&asked), "{asked}");

@@ -28,7 +28,7 @@ async fn announced_host_name_is_used_where_servers_prefer_it() {
         *one.slots.lock() = says;
         *two.slots.lock() = None;
         let at = [("10.0.0.1:1", &one), ("one.example:1", &one), ("10.0.0.2:2", &two), ("two.example:2", &two)];
-        let net = Net(Arc::new(at.map(|(at, server)| (at.to_owned(), Arc::clone(server))).into_iter().collect()));
+        let net = Net(Arc::new(at.map(|(at, server)| (at.to_owned(), Arc::clone(server))).into()));
         let cluster = net.cluster("10.0.0.1").await;
         let servers = cluster.info().servers;
         assert_eq!(servers.first().map(|server| &*server.address), Some(expected));
@@ -48,8 +48,7 @@ async fn announced_host_name_is_used_where_servers_prefer_it() {
 /// twice.
 #[tokio::test]
 async fn query_is_retried_after_its_server_left_but_write_is_not() {
-    let rig = Rig::start().await;
-    let name = name();
+    let (rig, name) = (Rig::start().await, name());
     let call = |script: &'static Script| move |_: &ServerClock| Call { script, keys: 0, words: Vec::new() };
     rig.servers[0].leaves.store(true, Ordering::Relaxed);
     let answered = rig.topology.run_timed(&name, call(&QUERY)).await;

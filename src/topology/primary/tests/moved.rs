@@ -5,8 +5,7 @@ use crate::config::{Acks, Options};
 
 #[tokio::test(start_paused = true)]
 async fn command_refused_by_demoted_server_runs_on_new_primary() {
-    let net = net();
-    let primary = net.by_sentinels().await;
+    let (net, primary) = by_sentinels().await;
     net.says(ONE, |says| (says.is_primary, says.error) = (false, Some("READONLY You can't write against a replica")));
     let asked = tokio::spawn({
         let primary = Arc::clone(&primary);
@@ -14,9 +13,7 @@ async fn command_refused_by_demoted_server_runs_on_new_primary() {
     });
     settle(500).await;
     net.promote(TWO);
-    for sentinel in SENTINELS {
-        net.says(sentinel, |says| says.told = Some((TWO, 6)));
-    }
+    net.sentinels_say(TWO, 6);
     let placement = asked.await.unwrap().unwrap();
     assert_eq!(placement, primary.placement());
     assert_eq!(primary.address(), address(TWO));
@@ -24,15 +21,14 @@ async fn command_refused_by_demoted_server_runs_on_new_primary() {
 
 #[tokio::test(start_paused = true)]
 async fn subscriptions_move_to_new_primary_unless_ended() {
-    let net = net();
-    let primary = net.by_sentinels().await;
+    let (net, primary) = by_sentinels().await;
     let names = ["a", "b"].map(|name| LockName::new("", name));
     for name in &names {
         primary.subscribe(name).await.unwrap();
     }
     net.promote(TWO);
     net.says(SENTINELS[0], |says| says.told = Some((TWO, 6)));
-    net.0[SENTINELS[0]].each(|of| of.message(b"+switch-master", b"locks 10.0.0.1 1 10.0.0.1 2"));
+    net.announce(SENTINELS[0], "locks 10.0.0.1 1 10.0.0.1 2");
     while primary.address() != address(TWO) {
         settle(1).await;
     }
@@ -41,9 +37,7 @@ async fn subscriptions_move_to_new_primary_unless_ended() {
     assert_eq!(*net.0[TWO].channels.lock(), BTreeSet::from([names[0].channel.clone()]));
     primary.close(Duration::from_secs(1)).await;
     settle(5_000).await;
-    for (at, server) in &*net.0 {
-        assert_eq!(server.open.load(Ordering::SeqCst), 0, "{at}");
-    }
+    net.0.keys().for_each(|at| assert_eq!(net.open(at), 0, "{at}"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,17 +46,13 @@ async fn replicated_primary_stays_until_it_is_silent_or_denies_its_role() {
     net.says(TWO, |says| says.is_primary = true);
     let primary = net.replicated().await;
     assert_eq!(primary.address(), address(ONE), "it has more replicas");
-    settle(10_000).await;
-    assert_eq!(primary.address(), address(ONE));
+    assert_eq!(after(10_000, &primary).await, address(ONE));
     net.says(ONE, |says| says.is_silent = true);
-    settle(2_500).await;
-    assert_eq!(primary.address(), address(TWO));
+    assert_eq!(after(2_500, &primary).await, address(TWO));
     net.says(ONE, |says| says.is_silent = false);
-    settle(10_000).await;
-    assert_eq!(primary.address(), address(TWO));
+    assert_eq!(after(10_000, &primary).await, address(TWO));
     net.says(TWO, |says| says.is_primary = false);
-    settle(1_100).await;
-    assert_eq!(primary.address(), address(ONE));
+    assert_eq!(after(1_100, &primary).await, address(ONE));
 }
 
 /// For example because their processors are busy.
@@ -87,26 +77,21 @@ async fn client_connects_through_slow_servers_and_sentinels() {
 
 #[tokio::test(start_paused = true)]
 async fn majority_of_reset_sentinels_outweighs_one_with_old_epoch() {
-    let net = net();
-    let primary = net.by_sentinels().await;
+    let (net, primary) = by_sentinels().await;
     for sentinel in &SENTINELS[1..] {
         net.says(sentinel, |says| says.told = Some((TWO, 0)));
     }
-    net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
-    settle(5_000).await;
-    assert_eq!(primary.address(), address(ONE), "it says that it is the primary");
+    net.starts_as_primary(TWO);
+    assert_eq!(after(5_000, &primary).await, address(ONE), "it says that it is the primary");
     net.says(ONE, |says| says.is_primary = false);
-    settle(5_000).await;
-    assert_eq!(primary.address(), address(TWO));
-    settle(60_000).await;
-    assert_eq!(primary.address(), address(TWO));
+    assert_eq!(after(5_000, &primary).await, address(TWO));
+    assert_eq!(after(60_000, &primary).await, address(TWO));
 }
 
 /// A broken connection does not prove that the server fails to answer.
 #[tokio::test(start_paused = true)]
 async fn broken_connections_do_not_replace_answering_primary() {
-    let net = net();
-    let primary = net.by_sentinels().await;
+    let (net, primary) = by_sentinels().await;
     net.promote(TWO);
     for _ in 0..20 {
         primary.server_is_away(primary.member().id());
@@ -118,6 +103,5 @@ async fn broken_connections_do_not_replace_answering_primary() {
     // Control: a server that does not answer is replaced.
     net.says(ONE, |says| says.is_silent = true);
     primary.server_is_away(primary.member().id());
-    settle(1_000).await;
-    assert_eq!(primary.address(), address(TWO));
+    assert_eq!(after(1_000, &primary).await, address(TWO));
 }

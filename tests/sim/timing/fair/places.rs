@@ -26,8 +26,7 @@ fn waiter_keeps_its_queue_entry_however_long_it_waits() {
             assert!(left.len() == 6 && left.values().all(|left| *left > 0.0 && *left <= PLACE), "{left:?}");
         }
         guard.unlock().await.unwrap();
-        let served = futures::future::join_all(line).await.into_iter().map(Result::unwrap);
-        assert!(served.is_sorted(), "out of order");
+        assert!(all(line).await.is_sorted(), "out of order");
         settled(&server, &[&holder, &one, &two], 30 * SECOND).await.unwrap();
     });
 }
@@ -152,8 +151,8 @@ fn waiters_requeue_after_queue_is_lost_or_corrupted() {
         }
         let released = Instant::now();
         guard.unlock().await.unwrap();
-        for had in futures::future::join_all(line).await {
-            let took = had.unwrap() - released;
+        for had in all(line).await {
+            let took = had - released;
             assert!(took <= BOUND + SECOND, "served after {took:?}");
         }
         settled(&server, &[&holder, &one, &two], 60 * SECOND).await.unwrap();

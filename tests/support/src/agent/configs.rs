@@ -18,9 +18,6 @@ pub struct Configs {
 
 impl Configs {
     /// Starts a process with this version of Redisson, and these variables in addition to its environment.
-    ///
-    /// # Panics
-    /// If the agent cannot be built or started.
     pub fn start(version: &str, variables: &[(String, String)]) -> Self {
         let classpath = Agent::build(version);
         let mut command = Command::new(build::tool("java"));
@@ -34,9 +31,6 @@ impl Configs {
     }
 
     /// Parses a text. Returns all fields by name, nested ones too, or the error and its message.
-    ///
-    /// # Panics
-    /// If the process has ended.
     pub fn read(&mut self, yaml: &str) -> Result<Value, String> {
         writeln!(self.input, "{}", json!(yaml)).expect("the reader takes it");
         let mut line = String::new();

@@ -20,35 +20,24 @@ pub struct Promotion<'a> {
 impl Cluster {
     /// Kills a node (SIGKILL), even a frozen one. Does nothing if it is dead.
     pub async fn kill(&self, node: &Node) {
-        let slots = if node.is_running() { Some(node.view().await.myself().slots.clone()) } else { None };
-        node.kill9(slots);
+        node.note_slots().await;
+        node.member.kill();
     }
 
     /// Freezes a node (SIGSTOP): its connections stay open, but nothing is answered.
-    ///
-    /// # Panics
-    /// When it does not run.
     pub async fn stop(&self, node: &Node) {
-        assert!(node.is_running(), "{} does not run", node.addr());
-        let view = node.view().await;
-        node.freeze(view.myself().slots.clone());
+        node.note_slots().await;
+        node.member.stop();
     }
 
-    /// Resumes a frozen node (SIGCONT).
-    ///
-    /// # Panics
-    /// When it is not frozen.
     pub fn cont(&self, node: &Node) {
-        node.thaw();
+        node.member.cont();
     }
 
     /// Restarts a killed node at its port and with its `nodes.conf`. Without an append-only file, the node has no keys
     /// until it gets some as a replica. [`Cluster::whole`] waits until it has rejoined.
-    ///
-    /// # Panics
-    /// When it does not come up.
     pub fn restart(&self, node: &Node) {
-        node.restart();
+        node.member.restart();
     }
 
     /// Restarts a killed node, and waits until it is a replica of the node that was promoted in its place.
@@ -56,11 +45,8 @@ impl Cluster {
     /// Redis makes the node a replica if a single message reports a new owner of all its slots. After a slot move there
     /// may be two messages. Then the node stays a primary without slots, and this function makes it a replica.
     /// Otherwise the promoted node might never have a replica.
-    ///
-    /// # Panics
-    /// When it does not come up, or does not become a replica.
     pub async fn restart_behind(&self, node: &Node, promoted: &Node) {
-        node.restart();
+        node.member.restart();
         until("a restarted node to become a replica", async || {
             let view = node.view().await;
             let myself = view.myself();
@@ -78,9 +64,6 @@ impl Cluster {
     /// Cuts a node off from all others on the bus, or reconnects the node. Nodes that are cut off can reach each other.
     /// No connection is closed: messages arrive later. Clients and replicas still reach the node, unless its
     /// [`Node::proxy`] prevents that.
-    ///
-    /// # Panics
-    /// When the cluster was started without [`super::ClusterOptions::cuttable`].
     pub fn cut_off(&self, node: &Node, is_off: bool) {
         assert!(node.is_cuttable(), "the bus of {} has no proxy: see ClusterOptions::cuttable", node.addr());
         self.cut_off.send_modify(|away| {
@@ -95,12 +78,9 @@ impl Cluster {
     /// Waits until a replica has taken over the slots of a killed or frozen node ([`Cluster::kill`],
     /// [`Cluster::stop`]). The returned duration is exact if this is called before the promotion. Other nodes may not
     /// know the new primary yet: see [`Cluster::agreed`].
-    ///
-    /// # Panics
-    /// When no replica takes over, or when the node runs or served no slots.
     pub async fn promotion(&self, of: &Node) -> Promotion<'_> {
-        let Some(away) = of.away() else { panic!("{} runs: nobody takes over from it", of.addr()) };
-        let Some(slot) = away.slots.first().map(|range| *range.start()) else {
+        let Some((since, slots)) = of.away() else { panic!("{} runs: nobody takes over from it", of.addr()) };
+        let Some(slot) = slots.first().map(|range| *range.start()) else {
             panic!("{} served no slots: nobody takes over from it", of.addr())
         };
         let node = until("a replica to take over", async || {
@@ -113,14 +93,11 @@ impl Cluster {
             Err(format!("slot {slot} of {} is nobody's", of.addr()))
         })
         .await;
-        Promotion { node, took: away.since.elapsed() }
+        Promotion { node, took: since.elapsed() }
     }
 
     /// Makes a replica take over from its running primary (`CLUSTER FAILOVER`), and waits until the cluster is whole
     /// again.
-    ///
-    /// # Panics
-    /// When the node is not a replica, or is not promoted.
     pub async fn failover<'a>(&self, replica: &'a Node) -> Promotion<'a> {
         let start = Instant::now();
         let mut asked = None;

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 
-use super::bus::CutOff;
+use super::bus::{Bus, CutOff};
 use super::node::Node;
 use super::options::ClusterOptions;
 use super::slot::SLOTS;
 use crate::Admin;
+use crate::replicas::Member;
 use crate::until::until;
 
 /// After about this time, nodes forget a handshake that failed.
@@ -20,12 +21,10 @@ const MEET_AGAIN: Duration = Duration::from_secs(2);
 /// replica.
 pub(super) async fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> Vec<Node> {
     let count = options.primaries * (1 + options.replicas);
-    let servers: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..count).map(|_| scope.spawn(|| Node::launch(options, cut_off))).collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
-        joined.map(|server| server.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    });
-    join_all(servers.into_iter().map(Node::new)).await
+    let buses: Vec<_> = (0..count).map(|_| options.cuttable.then(|| Bus::start(Arc::clone(cut_off)))).collect();
+    let wanted = buses.iter().map(|bus| options.node(bus.as_ref().map(Bus::port)));
+    let members = Member::launch(wanted.collect()).await;
+    join_all(members.into_iter().zip(buses).map(|(member, bus)| Node::new(member, bus))).await
 }
 
 pub(super) async fn form(nodes: &[Node], primaries: usize) {

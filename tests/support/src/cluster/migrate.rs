@@ -14,9 +14,6 @@ const KEYS_AT_ONCE: usize = 100;
 
 impl Cluster {
     /// Opens a slot for a move to `to`. From now on, the slot's node answers ASK for keys that it does not have.
-    ///
-    /// # Panics
-    /// When a server refuses, for example because `to` already has the slot.
     pub async fn open_slot(&self, slot: u16, to: &Node) {
         let from = self.owner(slot).await;
         let slot = slot.to_string();
@@ -44,9 +41,6 @@ impl Cluster {
 
     /// Ends the move of an open slot: the target owns it, and all nodes know. The source refuses if it still has keys
     /// of the slot.
-    ///
-    /// # Panics
-    /// When the slot is not open, or a server refuses.
     pub async fn close_slot(&self, slot: u16) {
         let (from, to) = self.ends(slot).await;
         let text = slot.to_string();
@@ -64,9 +58,6 @@ impl Cluster {
     }
 
     /// Moves a slot with all its keys.
-    ///
-    /// # Panics
-    /// When a server refuses, for example because `to` already has the slot.
     pub async fn move_slot(&self, slot: u16, to: &Node) {
         self.open_slot(slot, to).await;
         let (from, _) = self.ends(slot).await;

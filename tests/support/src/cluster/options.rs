@@ -2,9 +2,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::RedisServer;
-use crate::server::Builder;
+use crate::replicas::Wanted;
 
-/// Options of [`super::Cluster::start`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClusterOptions {
@@ -87,12 +86,8 @@ impl ClusterOptions {
         self
     }
 
-    pub(super) fn is_tls(&self) -> bool {
-        self.certificates.is_some()
-    }
-
-    /// The server of one node, with the announced ports for clients and for the bus, and the TLS port, if any.
-    pub(super) fn server(&self, announced: Option<u16>, bus: Option<u16>, tls_port: Option<u16>) -> Builder {
+    /// One node, with the announced port for its bus, if that has a proxy.
+    pub(super) fn node(&self, bus: Option<u16>) -> Wanted {
         let coverage = if self.require_full_coverage { "yes" } else { "no" };
         let mut server = RedisServer::builder()
             .bus(true)
@@ -106,15 +101,18 @@ impl ClusterOptions {
             .arg("--cluster-allow-replica-migration", "no")
             // A replica gets its data at once, without a wait for other replicas.
             .arg("--repl-diskless-sync-delay", "0");
-        if let Some(port) = announced {
-            server = server.arg("--cluster-announce-port", &port.to_string());
-        }
         if let Some(port) = bus {
             server = server.arg("--cluster-announce-bus-port", &port.to_string());
         }
-        if let (Some(folder), Some(port)) = (&self.certificates, tls_port) {
-            server = server.tls(folder, port).arg("--tls-cluster", "yes");
+        if self.certificates.is_some() {
+            server = server.arg("--tls-cluster", "yes");
         }
-        self.config.iter().fold(server, |server, line| server.line(line))
+        Wanted {
+            server,
+            config: self.config.clone(),
+            announced: self.proxies.then_some("--cluster-announce-port"),
+            certificates: self.certificates.clone(),
+            login: None,
+        }
     }
 }

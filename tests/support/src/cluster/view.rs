@@ -48,9 +48,6 @@ impl View {
     }
 
     /// The node's view of itself.
-    ///
-    /// # Panics
-    /// When the view has no such node. Every server's view has one.
     pub fn myself(&self) -> &Seen {
         match self.0.iter().find(|seen| seen.is("myself")) {
             Some(seen) => seen,

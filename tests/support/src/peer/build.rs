@@ -9,9 +9,6 @@ use super::Library;
 
 /// Builds the agent of this library, unless it is already built, and returns the command that starts it. Many threads
 /// and processes may call this at once: one of them builds.
-///
-/// # Panics
-/// If something that it needs cannot be fetched.
 pub fn build(library: Library) -> Vec<PathBuf> {
     let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop");
     let interop = interop.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", interop.display()));

@@ -57,7 +57,7 @@ impl Wanted {
         if let Some((option, proxy)) = &proxy {
             builder = builder.arg(option, &proxy.port().to_string());
         }
-        let tls_port = self.certificates.as_ref().map(|_| Port::reserve());
+        let tls_port = self.certificates.as_ref().map(|_| builder.port());
         if let (Some(folder), Some(port)) = (&self.certificates, &tls_port) {
             builder = builder.tls(folder, port.number());
         }
@@ -73,9 +73,9 @@ impl Wanted {
 }
 
 impl Member {
-    pub(crate) async fn launch(count: usize, wanted: impl Fn() -> Wanted) -> Vec<Self> {
+    /// Starts the members, all at once.
+    pub(crate) async fn launch(all: Vec<Wanted>) -> Vec<Self> {
         let started: Vec<_> = std::thread::scope(|scope| {
-            let all: Vec<_> = (0..count).map(|_| wanted()).collect();
             let threads: Vec<_> = all.into_iter().map(|one| scope.spawn(|| one.start())).collect();
             let joined = threads.into_iter().map(|thread| thread.join());
             joined.map(|one| one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
@@ -98,6 +98,15 @@ impl Member {
         }
     }
 
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls_port.is_some()
+    }
+
+    /// The port for TLS if there is one, otherwise the port for administrators.
+    pub(crate) fn port(&self) -> u16 {
+        self.tls_port.as_ref().map_or(self.server.port(), Port::number)
+    }
+
     /// `redis://...` for an administrator, with user and password. Bypasses the proxy and TLS.
     pub fn admin_url(&self) -> &str {
         &self.admin_url
@@ -109,13 +118,10 @@ impl Member {
     }
 
     /// The proxy in front of it with [`super::ReplicasOptions::proxies`].
-    ///
-    /// # Panics
-    /// When it was started without a proxy.
     pub fn proxy(&self) -> &Proxy {
         match &self.proxy {
             Some(proxy) => proxy,
-            None => panic!("{} has no proxy: see ReplicasOptions::proxies", self.addr()),
+            None => panic!("{} has no proxy: see `proxies` of its options", self.addr()),
         }
     }
 
@@ -153,9 +159,6 @@ impl Member {
     }
 
     /// Freezes the member (SIGSTOP): its connections stay open, but nothing is answered.
-    ///
-    /// # Panics
-    /// When it does not run.
     pub fn stop(&self) {
         let mut state = self.state.lock();
         assert!(matches!(*state, State::Running), "{} does not run", self.addr());
@@ -163,10 +166,6 @@ impl Member {
         self.server.stop();
     }
 
-    /// Resumes it (SIGCONT).
-    ///
-    /// # Panics
-    /// When it is not frozen.
     pub fn cont(&self) {
         let mut state = self.state.lock();
         assert!(matches!(*state, State::Frozen(_)), "{} is not frozen", self.addr());
@@ -175,9 +174,6 @@ impl Member {
     }
 
     /// Restarts the member at its port and with its configuration. Kills it first if it runs.
-    ///
-    /// # Panics
-    /// When it does not come up.
     pub fn restart(&self) {
         self.server.restart();
         *self.state.lock() = State::Running;

@@ -4,7 +4,6 @@ use super::login::Login;
 use super::member::Wanted;
 use crate::RedisServer;
 
-/// Options of [`super::Replicas::start`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ReplicasOptions {

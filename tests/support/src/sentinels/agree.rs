@@ -11,9 +11,6 @@ type Said = HashMap<String, String>;
 
 impl Sentinels {
     /// The primary in the view of the sentinel with the highest config epoch.
-    ///
-    /// # Panics
-    /// When no sentinel runs.
     pub async fn primary(&self) -> usize {
         until("a sentinel that knows the primary", async || {
             let mut best: Option<(u64, usize)> = None;

@@ -8,7 +8,6 @@ use futures::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-/// One message of a sentinel.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub at: Instant,

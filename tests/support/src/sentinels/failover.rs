@@ -13,7 +13,6 @@ pub struct Promotion {
     pub cause: Instant,
     /// When the new primary was seen as a primary.
     pub at: Instant,
-    /// The time from `cause` to `at`.
     pub took: Duration,
 }
 
@@ -28,9 +27,6 @@ impl Sentinels {
     /// Waits until a replica has taken over from a killed or frozen primary. The duration is exact if this is called
     /// before the promotion. Sentinels learn of the promotion later: see [`Sentinels::switched`] and
     /// [`Sentinels::whole`].
-    ///
-    /// # Panics
-    /// When no replica takes over, or the old primary runs.
     pub async fn promotion(&self, of: usize) -> Promotion {
         let Some(cause) = self.server(of).away_since() else {
             panic!("{} runs: nobody takes over from it", self.server(of).addr())
@@ -39,9 +35,6 @@ impl Sentinels {
     }
 
     /// Requests a failover (`SENTINEL FAILOVER`), and waits until a replica has taken over and all agree again.
-    ///
-    /// # Panics
-    /// When that fails.
     pub async fn failover(&self) -> Promotion {
         let old = self.primary().await;
         let (mut cause, mut promotion) = (self.ask_for_failover().await, None);
@@ -78,9 +71,6 @@ impl Sentinels {
     }
 
     /// Waits for the first `+switch-master` of any sentinel after `since`.
-    ///
-    /// # Panics
-    /// When no such message arrives.
     pub async fn switched(&self, since: Instant) -> Event {
         until("a sentinel to tell of a switch", async || {
             let mut events = self.events().into_iter();

@@ -1,7 +1,6 @@
 use crate::RedisServer;
 use crate::replicas::{Login, ReplicasOptions, Wanted};
 
-/// Options of [`super::Sentinels::start`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SentinelsOptions {

@@ -9,12 +9,10 @@ use super::{RedisServer, Refused, START_ATTEMPTS, find_program};
 use crate::ports::Port;
 use crate::reaper::Folder;
 
-/// Options of a server: see [`RedisServer::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Builder {
     pub(super) aof: bool,
-    pub(super) unix_socket: bool,
     pub(super) bus: bool,
     pub(super) password: Option<String>,
     pub(super) config: Option<String>,
@@ -34,16 +32,15 @@ impl Builder {
         self
     }
 
-    /// Whether the server also listens on [`RedisServer::unix_path`].
-    pub fn unix_socket(mut self, on: bool) -> Self {
-        self.unix_socket = on;
-        self
-    }
-
     /// Whether the cluster bus port must be free, too.
     pub(crate) fn bus(mut self, on: bool) -> Self {
         self.bus = on;
         self
+    }
+
+    /// Reserves a port. With [`Builder::bus`], its bus port is free, too.
+    pub(crate) fn port(&self) -> Port {
+        if self.bus { Port::reserve_for_node() } else { Port::reserve() }
     }
 
     /// The password of the default user (`requirepass`).
@@ -94,9 +91,6 @@ impl Builder {
     }
 
     /// Starts the server and waits until it answers.
-    ///
-    /// # Panics
-    /// When `redis-server` is missing or does not come up.
     pub fn start(self) -> RedisServer {
         let program = find_program();
         let dir = Folder::new();
@@ -105,13 +99,13 @@ impl Builder {
         {
             panic!("cannot write redis.conf: {e}");
         }
-        let port = || if self.bus { Port::reserve_for_node() } else { Port::reserve() };
-        let mut server = RedisServer { port: port(), options: self.clone(), program, dir, child: Mutex::new(None) };
+        let mut server =
+            RedisServer { port: self.port(), options: self.clone(), program, dir, child: Mutex::new(None) };
         let mut why = String::new();
         for _ in 0..START_ATTEMPTS {
             match server.launch() {
                 Ok(()) => return server,
-                Err(Refused::PortTaken(w)) => (server.port, why) = (port(), w),
+                Err(Refused::PortTaken(w)) => (server.port, why) = (self.port(), w),
                 Err(Refused::Other(w)) => panic!("redis-server did not start: {w}"),
             }
         }

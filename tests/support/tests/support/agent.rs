@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS, monotonic_ns};
-use distlock_support::child::{self, Child};
+use distlock_support::child;
 use distlock_support::{RedisServer, reaper};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
@@ -13,7 +13,6 @@ use crate::until;
 
 const SOON: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(600);
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A server with a connection of the test, and its URL without a password.
 struct Redis {
@@ -82,77 +81,15 @@ async fn release_passes_lock_to_other_agent() {
 }
 
 #[tokio::test]
-async fn jvm_output_is_not_mistaken_for_reply() {
-    let (redis, _admin) = Redis::start().await;
-    let noisy = AgentOptions { jvm: vec!["-Xlog:gc*,class+load:stdout".into()], ..AgentOptions::default() };
-    let agent = Agent::start(&redis.url, noisy).await;
-    assert_eq!(agent.at(Kind::Reentrant, "job", 1).try_lock().await, Ok(true));
-    assert!(agent.mem().await > 0);
-    assert!(agent.log().contains("[gc"), "{}", agent.log());
-    agent.close().await;
-}
-
-#[tokio::test]
-async fn every_flavour_locks_and_excludes() {
+async fn agent_supports_thread_ids_semaphores_latches_and_loops() {
     for version in VERSIONS {
-        let (redis, mut admin) = Redis::start().await;
-        let (a, b) = pair(&redis.url, AgentOptions::version(version)).await;
-        let mut kinds = vec![Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Spin, Kind::Fenced];
-        if version != "3.52.0" {
-            kinds.extend([Kind::NonReentrant, Kind::NonReentrantFair]);
-        }
-        for kind in kinds {
-            let name = format!("lock:{}", kind.as_str());
-            let (mine, theirs) = (a.at(kind, &name, 3), b.at(kind, &name, 4));
-            mine.lock().await.unwrap();
-            assert_eq!(mine.hold_count().await, Ok(1), "{kind:?}");
-            assert!(admin.hexists::<_, _, bool>(&name, a.holder(kind, 3)).await.unwrap(), "{kind:?}");
-            let mut waiting = theirs.start_lock();
-            assert_eq!(waiting.within(SOON).await, None, "{kind:?}");
-            mine.unlock().await.unwrap();
-            waiting.await.unwrap();
-            assert_eq!(theirs.is_held().await, Ok(true), "{kind:?}");
-            theirs.unlock().await.unwrap();
-            assert_eq!(theirs.is_locked().await, Ok(false), "{kind:?}");
-        }
-
-        let readers = (a.at(Kind::Read, "doc", 1), b.at(Kind::Read, "doc", 1));
-        let writer = a.at(Kind::Write, "doc", 2);
-        readers.0.lock().await.unwrap();
-        assert_eq!(readers.1.try_lock().await, Ok(true));
-        assert_eq!(admin.hget::<_, _, String>("doc", "mode").await.unwrap(), "read");
-        let mut waiting = writer.start_lock();
-        assert_eq!(waiting.within(SOON).await, None);
-        readers.0.unlock().await.unwrap();
-        readers.1.unlock().await.unwrap();
-        waiting.await.unwrap();
-        assert_eq!(readers.1.try_lock().await, Ok(false));
-
-        let fenced = a.at(Kind::Fenced, "fenced", 1);
-        assert_eq!(fenced.lock_token().await, Ok(1));
-        assert_eq!(fenced.token().await, Ok(1));
-        fenced.unlock().await.unwrap();
-        assert_eq!(b.at(Kind::Fenced, "fenced", 1).lock_token().await, Ok(2));
-
-        let both = a.at_all(false, Kind::Reentrant, &["m1", "m2"], 5);
-        both.lock().await.unwrap();
-        assert_eq!(b.at(Kind::Reentrant, "m2", 5).try_lock().await, Ok(false));
-        both.unlock().await.unwrap();
-        let red = a.at_all(true, Kind::Fair, &["r1", "r2", "r3"], 5);
-        assert_eq!(red.try_lock().await, Ok(true));
-        red.unlock().await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn agent_supports_thread_ids_semaphores_and_latches() {
-    for version in VERSIONS {
-        let (redis, mut admin) = Redis::start().await;
-        let a = Agent::start(&redis.url, AgentOptions::version(version)).await;
+        let (redis, mut admin) = Redis::over(RedisServer::builder().password("secret").start()).await;
+        let (prefix, password) = (Some("app:".to_owned()), Some("secret".to_owned()));
+        let a = Agent::start(&redis.url, AgentOptions { prefix, password, ..AgentOptions::version(version) }).await;
         let ask = async |request| a.call(request).await.unwrap().value;
 
         ask(json!({"op": "lock_as", "name": "as", "tid": 41})).await;
-        assert!(admin.hexists::<_, _, bool>("as", format!("{}:41", a.id())).await.unwrap());
+        assert!(admin.hexists::<_, _, bool>("app:as", format!("{}:41", a.id())).await.unwrap());
         // Without a wait, because a short one may end before Redisson has subscribed, which is an error.
         assert_eq!(ask(json!({"op": "try_lock_as", "name": "as", "tid": 42, "wait_ms": 0})).await, false);
         assert_eq!(ask(json!({"op": "is_held_by_thread", "name": "as", "tid": 41})).await, true);
@@ -187,19 +124,6 @@ async fn agent_supports_thread_ids_semaphores_and_latches() {
 
         let error = a.call(json!({"op": "nonsense", "name": "l"})).await.unwrap_err();
         assert_eq!(error.error, "IllegalArgumentException");
-    }
-}
-
-#[tokio::test]
-async fn agent_loops_count_rounds_and_measure_times() {
-    for version in VERSIONS {
-        let (redis, mut admin) = Redis::over(RedisServer::builder().password("secret").start()).await;
-        let options = AgentOptions {
-            prefix: Some("app:".to_owned()),
-            password: Some("secret".to_owned()),
-            ..AgentOptions::version(version)
-        };
-        let a = Agent::start(&redis.url, options).await;
 
         let loops = (1..=3).map(|thread| a.counter_loop(&a.at(Kind::Fair, "turn", thread), "n", 20));
         for done in futures::future::join_all(loops).await {
@@ -207,13 +131,10 @@ async fn agent_loops_count_rounds_and_measure_times() {
             assert_eq!((&value["rounds"], value["waits_us"].as_array().unwrap().len()), (&json!(20), 20));
         }
         assert_eq!(admin.get::<_, i64>("app:n").await.unwrap(), 60);
-
-        let bench = json!({"op": "bench_uncontended", "prefix": "own", "tasks": 4, "seconds": 0.3});
-        let bench = a.call(bench).await.unwrap().value;
+        let bench = ask(json!({"op": "bench_uncontended", "prefix": "own", "tasks": 4, "seconds": 0.3})).await;
         assert!(bench["pairs"].as_u64().unwrap() > 4 && bench["worst_us"].as_f64() >= bench["p50_us"].as_f64());
         let bench = json!({"op": "bench_contended", "name": "one", "tasks": 4, "seconds": 0.3, "hold_us": 100});
-        let bench = a.call(bench).await.unwrap().value;
-        assert_eq!(bench["counts"].as_array().unwrap().len(), 4);
+        assert_eq!(ask(bench).await["counts"].as_array().unwrap().len(), 4);
     }
 }
 
@@ -228,38 +149,40 @@ async fn hold_many(version: &str) {
     let a = Agent::start(&redis.url, AgentOptions::version(version)).await;
     a.hold_many("many", 2000, 5).await.unwrap();
     assert!(admin.hexists::<_, _, bool>("many1999", a.holder(Kind::Reentrant, 5)).await.unwrap());
-    last(&mut admin, LONG).await;
+    assert_eq!(at_each(&admin, &["PEXPIRE", "600000"]).await, (1, 1), "each lock is held");
     // A renewal cuts the ten minutes to the watchdog's half a minute.
     let is_renewed = async || {
-        let ttls = ttls(&admin).await;
-        assert!(ttls.iter().all(|ttl| *ttl > 0), "{version}: no lock has run out");
-        ttls.iter().all(|ttl| *ttl <= 30_000)
+        let (least, most) = at_each(&admin, &["PTTL"]).await;
+        assert!(least > 0, "{version}: no lock has run out");
+        most <= 30_000
     };
-    crate::until(&format!("{version} to renew 2000 locks"), is_renewed).await;
-    last(&mut admin, LONG).await;
+    until(&format!("{version} to renew 2000 locks"), is_renewed).await;
+    assert_eq!(at_each(&admin, &["PEXPIRE", "600000"]).await, (1, 1), "each lock is held");
     assert!(a.mem().await > 1_000_000);
     a.release_many("many", 2000, 5).await.unwrap();
-    assert_eq!(ttls(&admin).await, [-2; 2000], "no lock is left");
+    assert_eq!(at_each(&admin, &["PTTL"]).await, (-2, -2), "no lock is left");
 }
 
-fn many() -> impl Iterator<Item = String> {
-    (0..2000).map(|number| format!("many{number}"))
+/// The least and the greatest reply to a command at each of the 2000 locks.
+async fn at_each(admin: &MultiplexedConnection, command: &[&str]) -> (i64, i64) {
+    const SCRIPT: &str = "
+local replies = {}
+for n = 0, 1999 do replies[n + 1] = redis.call(ARGV[1], 'many' .. n, unpack(ARGV, 2)) end
+table.sort(replies)
+return {replies[1], replies[2000]}";
+    let mut admin = admin.clone();
+    redis::cmd("EVAL").arg(SCRIPT).arg(0).arg(command).query_async(&mut admin).await.unwrap()
 }
 
-async fn last(admin: &mut MultiplexedConnection, time: Duration) {
-    let mut pipe = redis::pipe();
-    for name in many() {
-        pipe.pexpire(name, i64::try_from(time.as_millis()).unwrap());
-    }
-    assert_eq!(pipe.query_async::<Vec<i64>>(admin).await.unwrap(), [1; 2000], "each lock is held");
-}
-
-async fn ttls(admin: &MultiplexedConnection) -> Vec<i64> {
-    let mut pipe = redis::pipe();
-    for name in many() {
-        pipe.pttl(name);
-    }
-    pipe.query_async(&mut admin.clone()).await.unwrap()
+#[tokio::test]
+async fn jvm_output_is_not_mistaken_for_reply() {
+    let (redis, _admin) = Redis::start().await;
+    let noisy = AgentOptions { jvm: vec!["-Xlog:gc*,class+load:stdout".into()], ..AgentOptions::default() };
+    let agent = Agent::start(&redis.url, noisy).await;
+    assert_eq!(agent.at(Kind::Reentrant, "job", 1).try_lock().await, Ok(true));
+    assert!(agent.mem().await > 0);
+    assert!(agent.log().contains("[gc"), "{}", agent.log());
+    agent.close().await;
 }
 
 #[tokio::test]
@@ -276,8 +199,7 @@ async fn agent_can_be_interrupted_stopped_and_killed() {
     let interrupted = waiting.await.unwrap_err().error;
     assert!(["InterruptedException", "RedisException"].contains(&interrupted.as_str()), "{interrupted}");
     // The thread has replied, and is idle a moment later.
-    let idle = async { while b.interrupt(1).await != Ok(false) {} };
-    tokio::time::timeout(PATIENCE, idle).await.expect("a thread that does nothing");
+    until("a thread that does nothing", async || b.interrupt(1).await == Ok(false)).await;
     assert_eq!(theirs.try_lock().await, Ok(false));
 
     b.stop();
@@ -295,13 +217,7 @@ async fn agent_can_be_interrupted_stopped_and_killed() {
 
     let pid = b.pid();
     drop((b, theirs));
-    let runs = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-    let ends = async {
-        while runs() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, ends).await.expect("the process ends with the agent's handle");
+    until("the end of the process with the agent's handle", async || reaper::has_ended(pid)).await;
 }
 
 #[tokio::test]
@@ -320,9 +236,5 @@ async fn child_with_a_stopped_agent() {
 /// A stopped agent does not notice the end of its input.
 #[tokio::test]
 async fn stopped_agent_dies_with_its_test_process() {
-    let mut process = Child::spawn("agent::child_with_a_stopped_agent", &[]);
-    let pid = process.line().await.expect("a pid").parse().expect("a number");
-    assert!(!reaper::has_ended(pid));
-    process.kill9();
-    until("the agent's end", async || reaper::has_ended(pid)).await;
+    crate::end_with_their_process("agent::child_with_a_stopped_agent").await;
 }

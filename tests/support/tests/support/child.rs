@@ -22,19 +22,19 @@ async fn echo_child() {
     }
 }
 
-/// A child with a child of its own. Their lines tell them apart.
+/// A child with two children of its own. One is frozen.
 #[tokio::test]
 async fn parent_child() {
     if !child::is_child() {
         return;
     }
     child::init();
-    let mut grandchild = Child::spawn("child::echo_child", &[]);
-    let line = grandchild.line().await.expect("a line");
-    if std::env::var_os("FREEZE").is_some() {
-        grandchild.stop();
+    let mut children = [(); 2].map(|()| Child::spawn("child::echo_child", &[]));
+    for grandchild in &mut children {
+        grandchild.line().await.expect("a line");
     }
-    child::say(&line);
+    children[0].stop();
+    child::say(&format!("{} {}", children[0].pid(), children[1].pid()));
     std::future::pending().await
 }
 
@@ -68,22 +68,7 @@ async fn killed_child_has_ended() {
     assert!(!echo.wait().await.success());
 }
 
-async fn orphan_dies(env: &[(&str, &str)]) {
-    let mut parent = Child::spawn("child::parent_child", env);
-    let line = parent.line().await.expect("a line");
-    let pid = line.strip_prefix("pid ").and_then(|p| p.parse().ok());
-    let pid = pid.expect("a pid");
-    assert!(!reaper::has_ended(pid));
-    parent.kill9();
-    crate::until("the orphan's end", async || reaper::has_ended(pid)).await;
-}
-
 #[tokio::test]
-async fn orphan_ends_when_its_parent_is_killed() {
-    orphan_dies(&[]).await;
-}
-
-#[tokio::test]
-async fn frozen_orphan_ends_when_its_parent_is_killed() {
-    orphan_dies(&[("FREEZE", "1")]).await;
+async fn orphans_end_when_their_parent_is_killed() {
+    crate::end_with_their_process("child::parent_child").await;
 }

@@ -1,11 +1,9 @@
-//! The cluster fixture against real nodes: formation, slot moves, promotions, ends.
+//! The cluster fixture against real nodes: formation, slot moves, promotions.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use distlock_support::child::{self, Child};
 use distlock_support::cluster::{SLOTS, key_in};
-use distlock_support::{Admin, Cluster, ClusterOptions, Node, Numbers, reaper, slot_of};
+use distlock_support::{Admin, Cluster, ClusterOptions, Node, Numbers, slot_of};
 use redis::Value;
 
 fn bare() -> ClusterOptions {
@@ -29,19 +27,12 @@ async fn set(node: &Node, key: &str) {
     node.admin().cmd::<()>(&["SET", key, "v"]).await;
 }
 
-async fn await_end(pids: &[u32], dirs: &[PathBuf]) {
-    let gone = async || pids.iter().all(|pid| reaper::has_ended(*pid)) && !dirs.iter().any(|dir| dir.exists());
-    crate::until(&format!("the end of {pids:?} and {dirs:?}"), gone).await;
-}
-
-fn remains(cluster: &Cluster) -> (Vec<u32>, Vec<PathBuf>) {
-    cluster.nodes().iter().map(|node| (node.pid(), node.server().dir().to_owned())).unzip()
-}
-
 #[tokio::test]
-async fn cluster_of_three_primaries_forms_and_leaves_no_process_or_directory() {
-    let cluster = Cluster::start(ClusterOptions::default()).await;
-    assert_eq!(cluster.nodes().len(), 6);
+async fn clusters_form_with_replicas_and_stay_separate() {
+    let (cluster, other) = tokio::join!(Cluster::start(ClusterOptions::default()), Cluster::start(bare().primaries(4)));
+    for (cluster, nodes) in [(&cluster, 6), (&other, 4)] {
+        assert_eq!((cluster.nodes().len(), cluster.nodes()[0].view().await.0.len()), (nodes, nodes));
+    }
     assert!(cluster.url().starts_with(&format!("redis-cluster://{},", cluster.nodes()[0].addr())));
     let map = cluster.agreed().await;
     assert_eq!((map.served(), map.ranges.len()), (usize::from(SLOTS), 3));
@@ -56,24 +47,11 @@ async fn cluster_of_three_primaries_forms_and_leaves_no_process_or_directory() {
         assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "90000"]).await, 1);
         assert_eq!(replicas[0].admin().keys().await, [key]);
     }
-    let (pids, dirs) = remains(&cluster);
-    cluster.stop(&cluster.nodes()[0]).await;
-    cluster.stop(&cluster.nodes()[4]).await;
-    cluster.kill(&cluster.nodes()[4]).await;
-    drop(cluster);
-    await_end(&pids, &dirs).await;
-}
-
-#[tokio::test]
-async fn clusters_started_together_stay_separate() {
-    let (a, b) = tokio::join!(Cluster::start(bare()), Cluster::start(bare().primaries(4)));
-    let mut ports: Vec<_> = [&a, &b].iter().flat_map(|c| c.nodes()).map(|node| node.addr().port()).collect();
-    ports.sort_unstable();
-    ports.dedup();
-    assert_eq!(ports.len(), 7);
-    for (cluster, nodes) in [(&a, 3), (&b, 4)] {
-        assert_eq!(cluster.nodes()[0].view().await.0.len(), nodes);
-    }
+    // A frozen node can be killed.
+    let frozen = &cluster.nodes()[4];
+    cluster.stop(frozen).await;
+    cluster.kill(frozen).await;
+    assert!(!frozen.is_running());
 }
 
 #[tokio::test]
@@ -165,26 +143,35 @@ async fn slot_migrates_atomically_where_server_supports_it() {
 }
 
 #[tokio::test]
-async fn replica_takes_over_from_a_killed_primary() {
+async fn replica_takes_over_from_killed_and_frozen_primaries_and_on_request() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
-    let primary = cluster.primary_of("k").await;
-    let replica = cluster.replicas_of(primary).await[0];
-    set(primary, "k").await;
-    assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "90000"]).await, 1);
-    cluster.kill(primary).await;
-    assert!(!primary.is_running());
-    let promotion = cluster.promotion(primary).await;
-    assert_eq!(promotion.node.id(), replica.id());
+    let first = cluster.primary_of("k").await;
+    let second = cluster.replicas_of(first).await[0];
+    set(first, "k").await;
+    assert_eq!(first.admin().cmd::<u64>(&["WAIT", "1", "90000"]).await, 1);
+    cluster.kill(first).await;
+    assert!(!first.is_running());
+    assert_eq!(cluster.promotion(first).await.node.id(), second.id());
     cluster.whole().await;
-    assert_eq!(cluster.primary_of("k").await.id(), replica.id());
-    assert_eq!(answer(replica, &["GET", "k"]).await, "v");
+    assert_eq!(cluster.primary_of("k").await.id(), second.id());
+    assert_eq!(answer(second, &["GET", "k"]).await, "v");
 
-    cluster.restart(primary);
+    cluster.restart(first);
     cluster.whole().await;
-    assert_eq!(cluster.replicas_of(replica).await[0].id(), primary.id());
-    assert_eq!(primary.admin().keys().await, ["k"]);
+    assert_eq!(cluster.replicas_of(second).await[0].id(), first.id());
+    assert_eq!(first.admin().keys().await, ["k"]);
 
-    let to = cluster.other_primary(replica).await;
+    cluster.stop(second).await;
+    assert_eq!(cluster.promotion(second).await.node.id(), first.id());
+    cluster.cont(second);
+    cluster.whole().await;
+    assert_eq!(cluster.replicas_of(first).await[0].id(), second.id());
+
+    cluster.failover(second).await;
+    assert_eq!(cluster.primary_of("k").await.id(), second.id());
+    assert_eq!(cluster.replicas_of(second).await[0].id(), first.id());
+
+    let to = cluster.other_primary(second).await;
     cluster.move_slot(slot_of("k"), to).await;
     assert_eq!(cluster.primary_of("k").await.id(), to.id());
     assert_eq!(to.admin().cmd::<u64>(&["WAIT", "1", "90000"]).await, 1);
@@ -205,22 +192,6 @@ async fn restarted_node_follows_promoted_replica_if_slots_have_two_owners() {
     cluster.whole().await;
     let replicas: Vec<_> = cluster.replicas_of(promoted).await.into_iter().map(Node::id).collect();
     assert_eq!(replicas, [dead.id()]);
-}
-
-#[tokio::test]
-async fn replica_takes_over_from_frozen_primary_and_on_request() {
-    let cluster = Cluster::start(ClusterOptions::default().node_timeout(500)).await;
-    let [first, second] = [cluster.primary_of("k").await, cluster.replicas_of(cluster.primary_of("k").await).await[0]];
-    cluster.stop(first).await;
-    let promotion = cluster.promotion(first).await;
-    assert_eq!(promotion.node.id(), second.id());
-    cluster.cont(first);
-    cluster.whole().await;
-    assert_eq!(cluster.replicas_of(second).await[0].id(), first.id());
-
-    cluster.failover(first).await;
-    assert_eq!(cluster.primary_of("k").await.id(), first.id());
-    assert_eq!(cluster.replicas_of(first).await[0].id(), second.id());
 }
 
 #[tokio::test]
@@ -266,36 +237,6 @@ async fn partitioned_primary_goes_down_and_returns_as_replica() {
     cluster.whole().await;
     assert_eq!(cluster.primary_of("k").await.id(), replica.id());
     assert_eq!(cluster.replicas_of(replica).await[0].id(), primary.id());
-}
-
-#[tokio::test]
-async fn child_with_a_cluster() {
-    if !child::is_child() {
-        return;
-    }
-    child::init();
-    let cluster = Cluster::start(bare().proxies(true)).await;
-    cluster.stop(&cluster.nodes()[1]).await;
-    let (pids, dirs) = remains(&cluster);
-    for (pid, dir) in pids.iter().zip(&dirs) {
-        child::say(&format!("{pid} {}", dir.display()));
-    }
-    std::future::pending().await
-}
-
-#[tokio::test]
-async fn cluster_dies_with_its_test_process() {
-    let mut process = Child::spawn("cluster::child_with_a_cluster", &[]);
-    let (mut pids, mut dirs) = (Vec::new(), Vec::new());
-    for _ in 0..3 {
-        let line = process.line().await.expect("a line");
-        let (pid, dir) = line.split_once(' ').expect("two words");
-        pids.push(pid.parse().expect("a pid"));
-        dirs.push(PathBuf::from(dir));
-    }
-    assert!(pids.iter().all(|pid| !reaper::has_ended(*pid)));
-    process.kill9();
-    await_end(&pids, &dirs).await;
 }
 
 /// One administrator of a cluster sees it as one server with all the data.

@@ -9,6 +9,10 @@ mod replicas;
 mod sentinels;
 mod server;
 
+use std::path::Path;
+
+use distlock_support::{Child, reaper};
+
 /// A new connection, which waits for replies longer than the redis crate's half a second.
 pub async fn connection(url: &str) -> redis::aio::MultiplexedConnection {
     let patience = Some(std::time::Duration::from_secs(90));
@@ -27,4 +31,17 @@ pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
     tokio::time::timeout(std::time::Duration::from_secs(90), happens)
         .await
         .unwrap_or_else(|_| panic!("waited for {what}"));
+}
+
+/// Runs a child test that says one line of process ids and folders, and kills it. Waits until all of these are gone.
+pub async fn end_with_their_process(test: &str) {
+    let mut process = Child::spawn(test, &[]);
+    let line = process.line().await.expect("a line");
+    let is_there = |thing: &str| match thing.parse() {
+        Ok(pid) => !reaper::has_ended(pid),
+        Err(_) => Path::new(thing).exists(),
+    };
+    assert!(line.split(' ').all(is_there), "{line}");
+    process.kill9();
+    until(&format!("the end of {line}"), async || !line.split(' ').any(is_there)).await;
 }

@@ -2,8 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use distlock_support::child::{self, Child};
@@ -57,10 +55,9 @@ async fn frozen_server_is_silent_until_it_resumes() {
 }
 
 #[tokio::test]
-async fn password_socket_config_and_arguments_take_effect() {
+async fn password_config_and_arguments_take_effect() {
     let server = RedisServer::builder()
         .password("p@ss/1")
-        .unix_socket(true)
         .config("notify-keyspace-events Kx\n")
         .arg("--maxmemory", "7mb")
         .start();
@@ -69,7 +66,7 @@ async fn password_socket_config_and_arguments_take_effect() {
     assert_eq!(set, ["maxmemory", "7340032"]);
     let set: Vec<String> = admin.cmd(&["CONFIG", "GET", "notify-keyspace-events"]).await;
     assert_eq!(set[1], "xK");
-    let mut stream = UnixStream::connect(server.unix_path()).expect("connect");
+    let mut stream = TcpStream::connect(server.addr()).expect("connect");
     stream.write_all(b"PING\r\nQUIT\r\n").expect("write");
     let mut reply = String::new();
     stream.read_to_string(&mut reply).expect("read");
@@ -92,42 +89,6 @@ fn servers_started_at_once_use_different_ports() {
     assert_eq!(ports.len(), 8);
 }
 
-#[test]
-fn child_with_a_server() {
-    if !child::is_child() {
-        return;
-    }
-    child::init();
-    let server = RedisServer::start();
-    if std::env::var_os("FREEZE").is_some() {
-        server.stop();
-    }
-    child::say(&format!("{} {}", server.pid(), server.dir().display()));
-    loop {
-        std::thread::park();
-    }
-}
-
-async fn killed_process_takes_its_server_along(env: &[(&str, &str)]) {
-    let mut process = Child::spawn("server::child_with_a_server", env);
-    let line = process.line().await.expect("a line");
-    let (pid, dir) = line.split_once(' ').expect("two words");
-    let (pid, dir) = (pid.parse().expect("a pid"), Path::new(dir));
-    assert!(!reaper::has_ended(pid) && dir.exists());
-    process.kill9();
-    crate::until("the server's end", async || reaper::has_ended(pid) && !dir.exists()).await;
-}
-
-#[tokio::test]
-async fn server_dies_with_its_test_process() {
-    killed_process_takes_its_server_along(&[]).await;
-}
-
-#[tokio::test]
-async fn frozen_server_dies_with_its_test_process() {
-    killed_process_takes_its_server_along(&[("FREEZE", "1")]).await;
-}
-
 #[tokio::test]
 async fn fails_beside_a_server() {
     if !child::is_child() {
@@ -148,18 +109,18 @@ async fn failed_test_prints_keys_of_its_server() {
 }
 
 #[test]
-fn child_with_a_killed_server_and_a_folder() {
+fn child_with_servers_and_folders() {
     if !child::is_child() {
         return;
     }
     child::init();
-    let (server, folder) = (RedisServer::start(), reaper::Folder::new());
-    server.kill9();
-    let (used, dropped) = (reaper::Folder::new(), reaper::Folder::new());
+    let [running, frozen, killed] = [(); 3].map(|()| RedisServer::start());
+    frozen.stop();
+    killed.kill9();
+    let (folder, dropped) = (reaper::Folder::new(), reaper::Folder::new());
     drop(dropped);
-    for dir in [server.dir(), folder.path(), used.path()] {
-        child::say(&dir.display().to_string());
-    }
+    let dirs = [running.dir(), frozen.dir(), killed.dir(), folder.path()].map(|dir| dir.display().to_string());
+    child::say(&format!("{} {} {}", running.pid(), frozen.pid(), dirs.join(" ")));
     loop {
         std::thread::park();
     }
@@ -167,13 +128,6 @@ fn child_with_a_killed_server_and_a_folder() {
 
 /// A server that is down for the moment still has its directory.
 #[tokio::test]
-async fn directories_are_removed_with_killed_test_process() {
-    let mut process = Child::spawn("server::child_with_a_killed_server_and_a_folder", &[]);
-    let mut dirs = Vec::new();
-    for _ in 0..3 {
-        dirs.push(process.line().await.expect("a directory"));
-    }
-    assert!(dirs.iter().all(|dir| Path::new(dir).exists()), "{dirs:?}");
-    process.kill9();
-    crate::until("the directories' end", async || dirs.iter().all(|dir| !Path::new(dir).exists())).await;
+async fn servers_and_folders_end_with_their_killed_test_process() {
+    crate::end_with_their_process("server::child_with_servers_and_folders").await;
 }

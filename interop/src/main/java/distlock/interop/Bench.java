@@ -1,7 +1,5 @@
 package distlock.interop;
 
-import static java.util.concurrent.TimeUnit.MILLISECONDS;
-
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import java.util.Arrays;
@@ -15,8 +13,6 @@ import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import org.redisson.api.RBucket;
-import org.redisson.api.RFencedLock;
-import org.redisson.api.RList;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
@@ -25,9 +21,6 @@ import org.redisson.client.codec.StringCodec;
 final class Bench {
     /** First thread id of the measuring threads, out of the range that tests choose from. */
     private static final long FIRST_TID = 1_000_000;
-
-    /** Number of ways to take a fenced lock. */
-    private static final int TOKEN_WAYS = 6;
 
     private final RedissonClient client;
     private final Locks locks;
@@ -64,40 +57,6 @@ final class Bench {
         answer.add("waits_us", each);
         waits.describe(answer);
         return answer;
-    }
-
-    /**
-     * Takes the fenced lock in each way in turn, and appends its token to a list while it holds the lock. Sometimes it
-     * takes the lock a second time inside, for which Redisson issues a token of its own.
-     */
-    Object tokenLoop(Request request) throws InterruptedException {
-        RFencedLock lock = locks.fenced(request);
-        RList<String> seen = client.getList(request.text("list"), StringCodec.INSTANCE);
-        long rounds = request.number("rounds");
-        long leaseMs = request.number("lease_ms", 30_000);
-        for (long i = 0; i < rounds; i++) {
-            Long token = switch ((int) (i % TOKEN_WAYS)) {
-                case 0 -> lock.lockAndGetToken();
-                case 1 -> {
-                    lock.lock();
-                    yield lock.getToken();
-                }
-                case 2 -> lock.tryLockAndGetToken(60_000, leaseMs, MILLISECONDS);
-                case 3 -> lock.tryLock(60_000, MILLISECONDS) ? lock.getToken() : null;
-                case 4 -> {
-                    lock.lock(leaseMs, MILLISECONDS);
-                    yield lock.getToken();
-                }
-                default -> lock.tryLockAndGetToken(60_000, MILLISECONDS);
-            };
-            seen.add(token.toString());
-            if (i % TOKEN_WAYS == 1) {
-                seen.add(lock.lockAndGetToken().toString());
-                lock.unlock();
-            }
-            lock.unlock();
-        }
-        return rounds;
     }
 
     /** Measures a lock and its unlock together, with a separate lock for each thread. */

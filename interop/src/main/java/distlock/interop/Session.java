@@ -53,7 +53,6 @@ final class Session {
     private Object onThread(Request request) throws Exception {
         return switch (request.op()) {
             case "counter_loop" -> bench.counterLoop(request);
-            case "token_loop" -> bench.tokenLoop(request);
             default -> OtherOps.handles(request.op()) ? otherOps.run(request) : lockOps.run(request);
         };
     }
