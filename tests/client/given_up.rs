@@ -5,7 +5,7 @@ use distlock::{Guard, Released};
 use distlock_support::{Action, Matcher};
 
 use super::rig::{each, elsewhere};
-use bed::{builder, end, ends, enter, idle, ms};
+use bed::{builder, end, ends, enter, eventually, idle, ms};
 
 async fn stays(guard: Guard, what: &str) {
     assert!(guard.is_held(), "{what}");
@@ -41,6 +41,26 @@ async fn release_by_owner_ends_hold_that_was_just_given_up() {
             idle(&client).await;
         }
         end(client).await;
+    })
+    .await;
+}
+
+/// The guard is given up while its own client already looks for a hold without a guard.
+#[tokio::test]
+async fn release_by_owner_ends_hold_given_up_meanwhile() {
+    each(async |bed, flavour| {
+        let client = bed.still_client().await;
+        let lock = client.lock(flavour, "x");
+        let me = client.owner();
+        let (goes, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
+        let asks = bed.admin.calls("evalsha").await;
+        let (released, _) = tokio::join!(lock.release(&me), async {
+            eventually("the release is asked for", async || bed.admin.calls("evalsha").await > asks).await;
+            goes.into_owner()
+        });
+        assert_eq!(released.unwrap(), Released::StillHeld(1), "{flavour}");
+        assert_eq!(client.renew_now().await.lost, 0, "{flavour}");
+        stays(guard, &flavour.to_string()).await;
     })
     .await;
 }

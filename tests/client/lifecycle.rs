@@ -11,7 +11,7 @@ use distlock_support::{Action, Matcher, RedisServer};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-async fn shut_down_with_ten_locks(bed: &Bed) {
+async fn shut_down_with_held_locks(bed: &Bed) {
     let client = bed.client().await;
     let me = client.owner();
     let mut guards: Vec<Guard> = Vec::new();
@@ -24,6 +24,9 @@ async fn shut_down_with_ten_locks(bed: &Bed) {
         });
     }
     guards.push(enter(&client.reentrant("job 9"), &me).await);
+    // An owner of both halves, whose read holds have covers (a key each).
+    let (write, read) = (client.rw("rw").write(), client.rw("rw").read());
+    guards.extend([enter(&write, &me).await, enter(&read, &me).await, enter(&read, &me).await]);
     let lost: Vec<_> = guards.iter().map(Guard::lost).collect();
     let queued = (0..300).map(|n| {
         let lock = client.reentrant(&format!("queued {n}"));
@@ -43,12 +46,12 @@ async fn shut_down_with_ten_locks(bed: &Bed) {
 
 #[tokio::test]
 async fn shutdown_releases_held_locks_on_one_thread() {
-    reentrant(shut_down_with_ten_locks).await;
+    reentrant(shut_down_with_held_locks).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_releases_held_locks_on_two_threads() {
-    reentrant(shut_down_with_ten_locks).await;
+    reentrant(shut_down_with_held_locks).await;
 }
 
 /// The last guard is dropped while a shutdown waits for it. With several threads, the shutdown may notice the drop

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use distlock::{Client, DistLock, Guard};
+use distlock::{Acquire, Client, DistLock, Guard};
 use distlock_support::cluster::key_in;
 use distlock_support::{Cluster, ClusterOptions};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::{FLAVOURS, end, eventually, lock, ms};
+use crate::{FLAVOURS, becomes, end, eventually, lock, ms, primaries, secs};
 
 /// One slot of each shard. The primary of the first shard is frozen or killed.
 const SLOTS: [u16; 3] = [0, 8_000, 16_000];
@@ -135,3 +135,24 @@ bed::cases!(on two threads, healthy_shards_work_on:
     with_replicas_and_full_coverage = (1, true),
     without_replicas_and_full_coverage = (0, true),
 );
+
+/// One client locks one name on each shard, and one server is frozen. The acquire of all names fails and leaves nothing
+/// behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn multi_lock_with_frozen_member_leaves_no_keys() {
+    let cluster = primaries(3).await;
+    let one = bed::builder(&cluster.url()).command_timeout(secs(1)).connect().await.unwrap();
+    let multi = one.multi(SLOTS.map(|slot| key_in(slot, "multi:")));
+    multi.lock().await.unwrap().unlock().await.unwrap();
+    let frozen = cluster.owner(SLOTS[1]).await;
+    cluster.stop(frozen).await;
+    let got = bed::ends("an acquire with a wait", multi.acquire(Acquire::new().wait(secs(2)))).await;
+    assert!(!matches!(got, Ok(Some(_))), "a member is frozen: {got:?}");
+    for node in cluster.nodes().iter().filter(|node| node.id() != frozen.id()) {
+        becomes("keys left at the others", Vec::<String>::new(), async || node.admin().keys().await).await;
+    }
+    cluster.cont(frozen);
+    bed::idle(&one).await;
+    becomes("keys left at the frozen server", Vec::<String>::new(), async || frozen.admin().keys().await).await;
+    end(one).await;
+}

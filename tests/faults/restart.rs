@@ -89,14 +89,23 @@ async fn a_lock_is_lost_in_a_restart_without_data() {
     .await;
 }
 
-/// The server stays down. Every operation reports this, and held locks end with their leases.
+/// The server stays down. Every operation reports this, and held locks end with their leases. A wait that is shorter
+/// than any timeout saw no holder, so it does not report "busy".
 #[tokio::test]
 async fn calls_fail_and_lease_is_lost_when_server_goes_away() {
     reentrant(async |bed| {
         let client = bed.connect(brisk(&bed.server.url()).retry_attempts(3)).await;
+        let slow = bed.connect(patient(&bed.server.url())).await;
+        slow.reentrant("warm").lock().await.unwrap().unlock().await.unwrap();
         let lock = client.reentrant("a");
         let guard = with_longer_waits(secs(2), async |lease| lock.lock_leased(lease).await.ok()).await;
         bed.server.kill9();
+        for flavour in bed::FLAVOURS {
+            let lock = slow.lock(flavour, &format!("killed:{flavour}"));
+            told(ends("a short wait", lock.lock_for(ms(100))).await);
+        }
+        let multi = slow.multi(["killed:a", "killed:b"]);
+        told(ends("a short wait", multi.lock_for(ms(100))).await);
         told(ends("try_lock()", lock.try_lock()).await);
         told(ends("state()", lock.state()).await);
         told(ends("force_unlock()", lock.force_unlock()).await);
@@ -108,8 +117,10 @@ async fn calls_fail_and_lease_is_lost_when_server_goes_away() {
         // The client cannot know whether the server still has the hold.
         assert!(guard.unlock().await.is_err());
         bed.server.restart();
-        heals(&client).await;
-        idle(&client).await;
+        for client in [&client, &slow] {
+            heals(client).await;
+            idle(client).await;
+        }
     })
     .await;
 }

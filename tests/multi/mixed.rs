@@ -83,6 +83,9 @@ async fn striped_lock_member_acquires_any_segment() {
         for n in 0..3 {
             guards.push(lock(n).try_lock().await.unwrap().expect("a segment is free"));
         }
+        let mut names: Vec<_> = guards.iter().flat_map(|guard| guard.members()).map(|member| member.name).collect();
+        names.sort();
+        assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["a0", "a1", "a2", "s:0", "s:1", "s:2"]);
         assert!(lock(3).try_lock().await.unwrap().is_none());
         only_keys(&bed.admin, &["a0", "a1", "a2", "s:0", "s:1", "s:2"]).await;
         let waiting = waiter(lock(3));

@@ -73,6 +73,10 @@ async fn single_hold_of_member_outlives_multi_lock() {
         }
         assert_eq!(client.renew_now().await.renewed, 1);
         before.unlock().await.unwrap();
+        for lock in [lock, fair(&client, &NAMES)] {
+            let how = Acquire::new().owner(&me).not_reentrant();
+            lock.acquire(how).await.unwrap().unwrap().unlock().await.unwrap();
+        }
     })
     .await;
 }

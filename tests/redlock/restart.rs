@@ -48,6 +48,25 @@ async fn first_holder_reports_loss_after_shared_server_restarts_empty() {
     .await;
 }
 
+/// A majority of the servers restarts empty. A hold with an explicit lease is not renewed, but its guard learns of the
+/// loss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guard_with_an_explicit_lease_learns_that_a_majority_restarted_empty() {
+    five(async |five| {
+        let user = five.warm(Path::Direct, patient).await;
+        let guard = ends("a majority", user.red("x").acquire(long())).await.unwrap().expect("no limit");
+        user.quiet().await;
+        for at in [0, 1, 2] {
+            five.servers[at].restart();
+        }
+        let lost = ends("the loss is signalled", guard.lost()).await;
+        assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
+        assert!(!guard.is_held());
+        assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+    })
+    .await;
+}
+
 /// With `appendonly yes` and `appendfsync always` the restarted server has all its grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_of_shared_server_with_aof_keeps_exclusion() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, RedLock, Released};
+use distlock_support::proxy::Mode;
 
 use crate::rig::{Away, Path, User, by_all, five, long, patient};
 use bed::{PATIENCE, becomes, ends, eventually, ms, secs};
@@ -208,6 +209,27 @@ async fn refusing_servers_are_tolerated_up_to_a_minority() {
                 other => panic!("closed clients up to server {at}: {other:?}"),
             }
         }
+    })
+    .await;
+}
+
+/// A RedLock gives every member an owner. If the server grants the lock to this owner during the client's shutdown, the
+/// grant is released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grant_during_shutdown_is_released() {
+    five(async |five| {
+        let user = five.warm(Path::Proxied, patient).await;
+        let (client, proxy) = (&user.clients[0], &five.proxies[0]);
+        proxy.set_downstream_mode(Mode::Delay(secs(2)));
+        let (lock, how) = (client.reentrant("x"), long().owner(&client.owner()));
+        let acquiring = tokio::spawn(async move { lock.acquire(how).await });
+        becomes("servers that granted it", vec![0], async || five.having("x").await).await;
+        client.shutdown(PATIENCE).await.unwrap();
+        let outcome = acquiring.await.unwrap();
+        // On a slow machine the reply arrives before the shutdown.
+        let ended = matches!(&outcome, Err(Error::Closed)) || matches!(&outcome, Ok(Some(guard)) if !guard.is_held());
+        assert!(ended, "{outcome:?}");
+        assert_eq!(five.having("x").await, [0; 0]);
     })
     .await;
 }
