@@ -205,21 +205,25 @@ impl Error {
         matches!(self, Self::Server { message, .. } if message.starts_with("CROSSSLOT"))
     }
 
+    /// True if the login has no right to a key of the command ("to access a key", before Redis 7 "one of the keys").
+    pub(crate) fn denies_key(&self) -> bool {
+        matches!(self, Self::Server { message, .. } if message.starts_with("NOPERM") && message.contains(" key"))
+    }
+
     /// True if the server may have refused a command with several names because of only one of the names:
     ///
     /// - `CROSSSLOT`: a proxy in front of a cluster takes only names of one slot.
     /// - `TRYAGAIN`: the slot is being moved, so its names are on two servers.
-    /// - `NOPERM`: the login has no right to one of the keys ("to access a key", before Redis 7 "one of the keys").
+    /// - `NOPERM` for a key.
     pub(crate) fn may_concern_one_name(&self) -> bool {
-        let Self::Server { message, .. } = self else { return false };
-        let denies_a_key = message.starts_with("NOPERM") && message.contains(" key");
-        denies_a_key || message.starts_with("TRYAGAIN") || self.crosses_slots()
+        let is_moving = matches!(self, Self::Server { message, .. } if message.starts_with("TRYAGAIN"));
+        is_moving || self.crosses_slots() || self.denies_key()
     }
 
     /// True if the same call may succeed a little later.
     ///
-    /// A failed [`Guard::unlock`](crate::Guard::unlock) cannot be called again, because it has consumed the guard. The
-    /// release is retried in the background.
+    /// A failed [`Guard::unlock`](crate::Guard::unlock) cannot be called again, because it has consumed the guard. After
+    /// [`Error::ReleasePending`], the release is retried in the background.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

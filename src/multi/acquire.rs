@@ -126,8 +126,9 @@ impl Acquiring<'_> {
     async fn failed(&mut self, error: Error) -> Result<Step> {
         let deadline = self.deadline;
         self.release_grants(0).await;
-        if self.together && error.crosses_slots() {
-            // The servers are a cluster behind a proxy, where names of several slots need separate commands.
+        if self.together && (error.crosses_slots() || error.denies_key()) {
+            // Names of several slots need separate commands in a cluster behind a proxy. A login may have the right to
+            // each name, but not to all of them in one command.
             self.together = false;
             self.asker.renew();
             return Ok(Continue(()));

@@ -86,6 +86,24 @@ async fn refused_lease_leaves_no_keys() {
     .await;
 }
 
+/// A login with the right to each name, but not to both in one command (selectors of Redis 7).
+#[tokio::test]
+async fn names_of_separate_key_rights_form_one_lock() {
+    reentrant(async |bed| {
+        let rights = ["~ok*", "~{ok*}:*", "~*:{ok*}*", "(+@all ~also* ~{also*}:* ~*:{also*}*)"];
+        let user = ["ACL", "SETUSER", "locks", "on", ">SECRET", "+@all", "&*"];
+        if bed.admin.raw(&[&user[..], &rights].concat()).await.is_err() {
+            return distlock_support::skip("key rights in selectors: this server has none");
+        }
+        let client = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
+        let guard = client.multi(["ok", "also"]).try_lock().await.unwrap().expect("nobody holds them");
+        counts(&bed.admin, guard.owner(), &[("ok", 1), ("also", 1)]).await;
+        guard.unlock().await.unwrap();
+        only_keys(&bed.admin, &[]).await;
+    })
+    .await;
+}
+
 /// A server that accepts only scripts whose keys are in one slot. Names of several slots are acquired one by one, and
 /// are one lock nevertheless.
 #[tokio::test]
