@@ -94,7 +94,7 @@ impl Facade {
         log::set_max_level(log::LevelFilter::Off);
     }
 
-    /// Returns the number of messages, and those that show the password.
+    /// Returns the number of messages, and the texts of messages that contain the password.
     pub fn found(&self) -> (u64, Vec<String>) {
         (self.heard.load(Ordering::Relaxed), self.found.lock().clone())
     }

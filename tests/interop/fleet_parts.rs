@@ -128,7 +128,7 @@ async fn stay(guard: &Guard, ask: &Ask, seed: u64, [from, until]: [u64; 2], admi
     child::say(&format!("{} {seed} {to}", if held { "out" } else { "late" }));
 }
 
-/// A writer goes on as a reader.
+/// Downgrades a writer, which then stays as a reader.
 async fn read_on(guard: Guard, ask: &Ask, seed: u64, until: u64, admin: &Admin) -> distlock::Result<()> {
     let guard = guard.downgrade().await?;
     stay(&guard, ask, seed, [monotonic_ns(), until], admin).await;

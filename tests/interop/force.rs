@@ -9,7 +9,7 @@ use crate::fair_rig::Lane;
 use crate::rig::{Rig, channel, lasting, replied, soon, wait_for_lock};
 use crate::sides::flavour;
 
-/// Who holds, who forces, and who waits: J in Java, R in our client.
+/// The sides of the holder, of the caller of `force_unlock`, and of the waiter: J for Java, R for our client.
 const CASES: [&str; 5] = ["RJJ", "RJR", "JRJ", "JRR", "JJR"];
 
 pub async fn force_unlock_admits_the_waiter_and_ends_the_hold(version: &str) {

@@ -1,4 +1,4 @@
-//! Locks of every flavour that one side holds while the other side is refused or waits, also before and after a move to
+//! One side holds locks of every flavour, and the other side is refused or waits, also before and after a move to
 //! another server.
 
 use std::time::Duration;

@@ -70,7 +70,7 @@ async fn crowd(clients: &[Client], tasks: usize, rounds: u64) -> i64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_readers_and_writers_exclude_each_other() {
     rw(async |bed| {
-        // Nobody polls, so only messages and hand-overs wake waiters.
+        // The clients do not poll, so only messages and hand-overs wake waiters.
         let builder = || bed.builder().watchdog(HOUR).command_timeout(PATIENCE).poll_cap(HOUR);
         crowd(&[bed.connect(builder()).await], 15, 25).await;
         let mut clients = Vec::new();
