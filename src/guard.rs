@@ -201,6 +201,14 @@ impl Guard {
         }
     }
 
+    /// The grant of the lock behind this guard; none for a multi lock or RedLock.
+    pub(crate) fn grant(&self) -> Option<&Grant> {
+        match self.inner() {
+            Inner::One(one) => Some(one.grant()),
+            Inner::Many(_) => None,
+        }
+    }
+
     /// The reaper of a client whose lock is behind this guard.
     pub(crate) fn reaper(&self) -> Option<Reaper> {
         match &self.0 {

@@ -29,7 +29,8 @@
 //! | several names at once, all or none | [multi](mod@multi) | here |
 //! | a majority of independent servers | [RedLock](mod@redlock) | here |
 //! | one hot resource, cut into parts | [striped](mod@striped) | here |
-//! | at most n holders; waiting for n events | semaphores, latch | planned |
+//! | at most n holders at a time | [permits](mod@permits) | here |
+//! | waiting for n events | latch | planned |
 //!
 //! # Safety in five sentences
 //!
@@ -68,6 +69,7 @@ pub mod multi;
 mod names;
 mod object;
 mod owner;
+pub mod permits;
 pub mod plain;
 #[cfg(feature = "config")]
 mod redisson;
@@ -102,6 +104,7 @@ pub use lock::DistLock;
 pub use multi::MultiLock;
 pub use object::Lock;
 pub use owner::Owner;
+pub use permits::{HeldPermit, PermitCounts, PermitGuard, PermitId, Permits};
 pub use plain::{PlainLock, PlainValue};
 #[cfg(feature = "config")]
 #[cfg_attr(docsrs, doc(cfg(feature = "config")))]

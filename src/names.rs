@@ -26,8 +26,12 @@ const RW_CHANNEL: &str = "redisson_rwlock";
 /// The channel for this crate's releases of plain locks.
 const PLAIN_CHANNEL: &str = "distlock_plain";
 
-/// Salts that give plain locks and the halves of a read-write lock different hashes, because these locks share a key.
+/// The channel for permits that become free, of semaphores with and without leases.
+const PERMITS_CHANNEL: &str = "redisson_sc";
+
+/// Salts that give names with the same key different hashes: plain locks, the halves of a read-write lock, permits.
 const PLAIN_SALT: u64 = 0x3c3c_2468_ace0_1357;
+const PERMITS_SALT: u64 = 0x6969_8ace_1357_9bdf;
 const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
 const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
 
@@ -56,7 +60,7 @@ pub(crate) struct LockName {
     slot: OnceLock<u16>,
 }
 
-/// Distinguishes locks that share a key: the halves of a read-write lock, and a plain lock.
+/// Distinguishes names that share a key: the halves of a read-write lock, a plain lock, and permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// Any other lock.
@@ -67,6 +71,8 @@ pub(crate) enum Half {
     Write,
     /// A plain lock, with a channel of its own.
     Plain,
+    /// Permits of a semaphore.
+    Permits,
 }
 
 impl LockName {
@@ -77,6 +83,11 @@ impl LockName {
     /// The name of a plain lock.
     pub(crate) fn of_plain(prefix: &str, written: &str) -> Arc<Self> {
         Arc::new(Self::on(PLAIN_CHANNEL, prefix, written, Half::Plain, PLAIN_SALT))
+    }
+
+    /// The name of the permits of a semaphore.
+    pub(crate) fn of_permits(prefix: &str, written: &str) -> Arc<Self> {
+        Arc::new(Self::on(PERMITS_CHANNEL, prefix, written, Half::Permits, PERMITS_SALT))
     }
 
     fn on(channel: &str, prefix: &str, written: &str, half: Half, salt: u64) -> Self {
@@ -147,6 +158,11 @@ impl LockName {
 
     pub(crate) fn counter(&self) -> Bytes {
         Bytes::from(tagged(LOCK_TOKEN, &self.raw()))
+    }
+
+    /// The key for the leases of permits.
+    pub(crate) fn leases(&self) -> Bytes {
+        Bytes::from([&self.channel[PERMITS_CHANNEL.len() + 1..], b":timeout"].concat())
     }
 
     fn raw(&self) -> std::borrow::Cow<'_, str> {
@@ -232,6 +248,10 @@ mod tests {
             let own = LockName::of_plain(prefix, plain);
             assert_eq!((&own.key, &*own.as_written), (&name.key, plain));
             assert_eq!(own.channel, format!("distlock_plain{suffix}"));
+            let permits = LockName::of_permits(prefix, plain);
+            assert_eq!(permits.channel, format!("redisson_sc{suffix}"));
+            assert_eq!(permits.leases(), format!("{}:timeout", &suffix[1..]));
+            assert!(permits != name && permits != own && permits.key == name.key);
             let (read, write) = LockName::halves(prefix, plain);
             assert!(read != write && read != name && write != name);
             assert!([&name, &read, &write].into_iter().all(|other| *other != own));

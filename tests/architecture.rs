@@ -16,7 +16,7 @@ const ROOMS: &[&[&str]] = &[
     // The engine, and the types that users see.
     &["state", "acquire", "capabilities", "engine", "guard", "client", "lock", "object", "group", "flavour"],
     // The flavours.
-    &["reentrant", "rwlock", "fair", "fenced", "spin", "plain", "multi", "redlock", "striped"],
+    &["reentrant", "rwlock", "fair", "fenced", "spin", "plain", "multi", "redlock", "striped", "permits"],
     // Configuration from files.
     &["settings", "redisson"],
 ];

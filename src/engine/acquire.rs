@@ -89,7 +89,8 @@ impl Request {
         engine.check(protocol.name())?;
         engine.check_open()?;
         let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited_before);
-        let given = how.owner.or_else(Owner::current);
+        // Permits have no owner that the caller could name.
+        let given = how.owner.or_else(Owner::current).filter(|_| !protocol.nature().is_counted());
         let fresh = given.is_none();
         if let Some(owner) = &given {
             // The caller may reuse this owner, so the client must not recycle it for other acquires.
@@ -156,7 +157,8 @@ impl Request {
         // `waited_before`: how long a group acquire has waited already. Once that reaches the option `hold_back`, a
         // read attempt no longer yields to waiting writers.
         let before = self.deadline.waited_before();
-        let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
+        let goes_first =
+            self.protocol.nature().is_shared() && !before.is_zero() && before >= self.engine.options.hold_back;
         let manner = Manner { queueing: Queueing::Ask, gives_way: !goes_first, looks: false };
         loop {
             match self.bounded(self.attempt(&self.target(), false, manner, None)).await {
@@ -186,7 +188,7 @@ impl Request {
     /// too, because a writer may read.
     fn is_in(&self) -> bool {
         let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
-        let other = || self.protocol.other().filter(|_| self.protocol.nature().shared);
+        let other = || self.protocol.other().filter(|_| self.protocol.nature().is_shared());
         self.others_may_wait_as_owner() && (holds(self.protocol.name()) || other().is_some_and(holds))
     }
 
@@ -197,7 +199,7 @@ impl Request {
             return registry.wake(&self.protocol.name().inbox(self.owner.text()));
         }
         registry.wake_same_owner(self.protocol.name(), &self.owner);
-        if let Some(other) = self.protocol.other().filter(|_| !self.protocol.nature().shared) {
+        if let Some(other) = self.protocol.other().filter(|_| !self.protocol.nature().is_shared()) {
             registry.wake_same_owner(other, &self.owner);
         }
     }

@@ -127,7 +127,8 @@ impl Extension {
         };
         let call = |clock: &ServerClock| {
             let last_ms = if cuts { clock.last(sent, engine.options.command_timeout) } else { 0 };
-            let each = Renewed { name: hold.name(), owner: &hold.owner, holds: holds.clone(), extend: true };
+            let (name, owner, permits) = (hold.name(), &hold.owner, hold.protocol.permits());
+            let each = Renewed { name, owner, permits, holds: holds.clone(), extend: true };
             hold.protocol.nature().renewal.call(armed, last_ms, std::iter::once(each))
         };
         let answered = engine.topology.run_timed(hold.name(), call).await;

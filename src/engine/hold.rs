@@ -257,6 +257,12 @@ impl Grant {
         Some(Moment::from_nanos(book.until(self.level)?)).filter(|until| now < *until)
     }
 
+    /// The id that Redis lists the hold by.
+    pub(crate) fn id(&self) -> HoldId {
+        let number = self.hold.book().number(self.level).unwrap_or_default();
+        self.engine.hold_id(&self.hold.owner, number)
+    }
+
     /// Leaves the release to the caller. False if an earlier call did so.
     pub(crate) fn take(&mut self) -> bool {
         std::mem::take(&mut self.armed)

@@ -46,6 +46,7 @@ use crate::owner::Owners;
 use crate::owner::client_id;
 
 pub(crate) mod acquire;
+pub(crate) mod change;
 pub(crate) mod channels;
 pub(crate) mod clock;
 pub(crate) mod extend;
@@ -214,7 +215,7 @@ impl Engine {
     ///
     /// One command for [`Error::WrongType`], none otherwise.
     pub(crate) async fn with_type(&self, error: Error, protocol: &dyn Protocol, limit: Duration) -> Error {
-        let (name, expected) = (protocol.name(), if protocol.nature().by_set { "string" } else { "hash" });
+        let (name, expected) = (protocol.name(), protocol.nature().key_type());
         let Error::WrongType { name: named, message, .. } = error else { return error };
         let call = Call { script: &TYPE, keys: 1, words: vec![Arg::Text(name.key.clone())] };
         let reply = within(limit, self.topology.run(name, call)).await;

@@ -52,13 +52,23 @@ impl HoldId {
     }
 }
 
+/// How many owners may hold a lock at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// One.
+    Alone,
+    /// Any number: the read half of a read-write lock.
+    Shared,
+    /// As many as there are permits. A hold takes [`Protocol::permits`]. Every acquire has an owner of its own.
+    Counted,
+}
+
 /// Fixed properties of a flavour's locks.
 #[derive(Debug)]
 pub(crate) struct Nature {
     /// The flavour's name, for metrics and logs.
     pub(crate) flavour: &'static str,
-    /// True if many owners may hold the lock at once.
-    pub(crate) shared: bool,
+    pub(crate) sharing: Sharing,
     /// True if a waiter leaves a mark in Redis, which shows that it waits. Its acquire or its undo removes the mark.
     pub(crate) marks: bool,
     /// True if the owner may re-enter. If so, holds of known owners are listed in Redis.
@@ -79,11 +89,25 @@ pub(crate) struct Nature {
 }
 
 impl Nature {
+    /// True if any number of owners may hold the lock at once.
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self.sharing, Sharing::Shared)
+    }
+
+    pub(crate) const fn is_counted(&self) -> bool {
+        matches!(self.sharing, Sharing::Counted)
+    }
+
+    /// The type of the lock's key.
+    pub(crate) const fn key_type(&self) -> &'static str {
+        if self.by_set || self.is_counted() { "string" } else { "hash" }
+    }
+
     /// An exclusive, re-entrant lock without extras.
     pub(crate) const fn simple(flavour: &'static str, renewal: &'static Renewal) -> Self {
         Self {
             flavour,
-            shared: false,
+            sharing: Sharing::Alone,
             marks: false,
             reentrant: true,
             by_set: false,
@@ -132,6 +156,11 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
 
     fn halves(&self) -> Option<&dyn Halves> {
         None
+    }
+
+    /// Number of permits that one hold takes.
+    fn permits(&self) -> u32 {
+        1
     }
 
     /// Pauses between a waiter's attempts, for a lock whose releases may not be announced ([`Busy::announced`]).

@@ -27,6 +27,7 @@ pub(crate) use by_owner::{by_owner, give_up};
 use doubt::look_again;
 pub(crate) use doubt::{release_ended, undo, waits_in_redis};
 pub(crate) use force::force;
+pub(crate) use send::in_time;
 use send::send;
 
 use super::Engine;

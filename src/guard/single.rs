@@ -44,6 +44,10 @@ impl Single {
         self.grant.hold.protocol.flavour()
     }
 
+    pub(super) const fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.grant.until().is_some()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Queueing, Renewal};
+use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Queueing, Renewal, Sharing};
 use crate::engine::replies::{gone_alone, is_held, is_renewed};
 use crate::names::{Half, LockName};
 use crate::owner::Owner;
@@ -78,7 +78,7 @@ static RENEWAL: Renewal = Renewal {
         let half = match (hold.name.half, hold.extend) {
             (Half::Read, true) => "read",
             (Half::Read, false) => "keep",
-            (Half::Write | Half::Whole | Half::Plain, _) => "write",
+            (Half::Write | Half::Whole | Half::Plain | Half::Permits, _) => "write",
         };
         // A writer's lease is only the expiry of the hash. If the command may make that expiry shorter (`exactly`), it
         // needs a cover, because the hash must not end before the owner's own read holds.
@@ -93,7 +93,7 @@ static RENEWAL: Renewal = Renewal {
     },
 };
 
-static READS: Nature = Nature { shared: true, leases_apart: true, ..Nature::simple("read", &RENEWAL) };
+static READS: Nature = Nature { sharing: Sharing::Shared, leases_apart: true, ..Nature::simple("read", &RENEWAL) };
 static WRITES: Nature = Nature::simple("write", &RENEWAL);
 static WRITES_AND_MARKS: Nature = Nature { marks: true, ..Nature::simple("write", &RENEWAL) };
 

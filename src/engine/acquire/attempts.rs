@@ -219,7 +219,7 @@ impl<'a> Attempts<'a> {
     pub(super) fn held_back(&self) -> Option<Duration> {
         let engine = &self.request.engine;
         let left = || engine.options.hold_back.saturating_sub(self.request.deadline.waited());
-        self.request.protocol.nature().shared.then(left)
+        self.request.protocol.nature().is_shared().then(left)
     }
 
     pub(super) const fn news(&self) -> News {

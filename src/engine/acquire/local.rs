@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Request;
 use super::attempts::{Attempts, Found};
 use crate::engine::hold::Grant;
+use crate::engine::protocol::Sharing;
 use crate::engine::registry::{HeldAs, Waiter};
 use crate::engine::wait::{self, Asked, Awaited, Beside, GRACE, News, Pause, Waited};
 use crate::error::Result;
@@ -42,9 +43,10 @@ impl Request {
                 }
             }
         }
-        let shared = self.protocol.nature().shared;
-        let may_hand_over = self.fresh && self.lease.is_none() && !shared && !self.protocol.nature().fenced;
-        let held_as = if shared {
+        let nature = self.protocol.nature();
+        let is_alone = nature.sharing == Sharing::Alone;
+        let may_hand_over = self.fresh && self.lease.is_none() && is_alone && !nature.fenced;
+        let held_as = if nature.is_shared() {
             HeldAs::Shared
         } else if may_hand_over {
             HeldAs::MayHandOver
@@ -156,7 +158,7 @@ impl Awaited for LockWait<'_> {
                 waiter.note_other_holder();
             }
         }
-        if self.request.protocol.nature().shared {
+        if self.request.protocol.nature().is_shared() {
             waiter.note_held_back(self.attempts.found == Found::HeldBack);
         }
         let pause = self.attempts.pause();

@@ -11,6 +11,8 @@ use crate::transport::{Arg, Call};
 pub(crate) struct Renewed<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) owner: &'a Owner,
+    /// Number of permits of the hold ([`Protocol::permits`](super::Protocol::permits)).
+    pub(crate) permits: u32,
     /// The holds that guards rely on, one `,id` each. Empty if the owner never has more than one hold.
     pub(crate) holds: Bytes,
     /// True to extend the hold's own lease. False leaves that lease unchanged, and only protects it from changes by

@@ -9,7 +9,7 @@ use super::doubt::look_again;
 use crate::engine::Engine;
 use crate::engine::hold::Hold;
 use crate::engine::ledger::{End, Entry as _};
-use crate::engine::protocol::Protocol;
+use crate::engine::protocol::{Protocol, Sharing};
 use crate::engine::registry::Courtesy;
 use crate::names::LockName;
 
@@ -19,7 +19,7 @@ const LEFT_FREE: Duration = Duration::from_millis(1);
 impl dyn Protocol {
     /// How this process yields to other processes after a release.
     pub(in crate::engine) fn courtesy(&self) -> Courtesy {
-        if self.nature().shared || self.queue().is_some() {
+        if self.nature().sharing != Sharing::Alone || self.queue().is_some() {
             return Courtesy::None;
         }
         if self.other().is_some() {

@@ -165,7 +165,7 @@ async fn release_any_hold(target: &Target, choosy: bool) -> Result<Release> {
         Release::TooLate(at) => Some(*at),
         _ => None,
     };
-    let release = in_time(engine, &hold.protocol, call, |reply| hold.protocol.released(reply), too_late).await?;
+    let release = in_time(engine, hold.name(), call, |reply| hold.protocol.released(reply), too_late).await?;
     let Release::Which(id) = release else {
         if !matches!(release, Release::NotHeld(_) | Release::NotThere(_)) {
             // A guard of this client may have relied on the unlisted hold.

@@ -26,7 +26,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
             _ => None,
         };
         let call = |last_ms| protocol.force(last_ms, engine.topology.publish());
-        let forced = in_time(&engine, &protocol, call, |reply| protocol.forced(&reply), too_late).await?;
+        let forced = in_time(&engine, protocol.name(), call, |reply| protocol.forced(&reply), too_late).await?;
         if forced == Forced::Other {
             return Ok(false);
         }

@@ -142,9 +142,9 @@ pub(super) async fn until_answered(
 
 /// Sends a command that must count once or not at all. A command refused as too late is sent again. A command that may
 /// have run is not.
-pub(super) async fn in_time<T>(
+pub(crate) async fn in_time<T>(
     engine: &Arc<Engine>,
-    protocol: &Arc<dyn Protocol>,
+    name: &LockName,
     call: impl Fn(i64) -> Call + Send + Sync,
     read: impl Fn(Reply) -> Result<T>,
     too_late: impl Fn(&T) -> Option<i64>,
@@ -154,14 +154,14 @@ pub(super) async fn in_time<T>(
     loop {
         let sent = engine.now();
         let timed = |clock: &ServerClock| call(clock.last(sent, engine.options.command_timeout));
-        match engine.topology.run_timed(protocol.name(), timed).await {
+        match engine.topology.run_timed(name, timed).await {
             Ok(answered) => {
                 let outcome = read(answered.reply)?;
                 let Some(at) = too_late(&outcome) else { return Ok(outcome) };
                 refusals.add(&answered.clock, at, engine.now())?;
             }
             Err(fault) => {
-                let error = Error::of_fault(&fault, &protocol.name().as_written);
+                let error = Error::of_fault(&fault, &name.as_written);
                 let pause = engine.pause(failures);
                 if fault.in_doubt() || !error.is_retryable() || engine.now() + pause >= until {
                     return Err(error);

@@ -58,6 +58,8 @@ pub(super) struct Due<H = Arc<Hold>, P = Placement> {
     pub(super) renewal: &'static Renewal,
     /// True if the command only confirms the hold.
     pub(super) only_confirms: bool,
+    /// Work of the hold for the server: 1 for a lock, otherwise the number of permits.
+    pub(super) work: usize,
     pub(super) hold: H,
 }
 
@@ -69,7 +71,8 @@ pub(super) struct Batch<H = Arc<Hold>, P = Placement> {
     pub(super) over_slots: bool,
 }
 
-/// Divides the holds of one server into commands of at most `most` holds.
+/// Divides the holds of one server into commands of at most `most` holds. Holds of several permits count as several
+/// holds.
 ///
 /// 1. A command either renews or confirms, and its holds have the same [`Renewal`].
 /// 2. The holds of a command have equal placements: one slot, or one server outside a cluster.
@@ -79,19 +82,25 @@ pub(super) fn plan<H, P: Copy + Ord>(mut due: Vec<Due<H, P>>, most: usize, spans
     let kind = |due: &Due<H, P>| (std::ptr::from_ref(due.renewal) as usize, due.only_confirms);
     due.sort_by_key(|due| (kind(due), due.placement));
     let mut batches: Vec<Batch<H, P>> = Vec::new();
+    // Work of the last batch.
+    let mut work = 0;
     for next in due {
         let spans_slots = spans_slots && !next.renewal.script.reaches_beyond;
         let has_room = |batch: &Batch<H, P>| {
             let first = &batch.holds[0];
             let may_share = spans_slots || first.placement == next.placement;
-            batch.holds.len() < most && kind(first) == kind(&next) && may_share
+            work + next.work <= most && kind(first) == kind(&next) && may_share
         };
         match batches.last_mut().filter(|batch| has_room(batch)) {
             Some(batch) => {
+                work += next.work;
                 batch.over_slots |= batch.holds[0].placement != next.placement;
                 batch.holds.push(next);
             }
-            None => batches.push(Batch { holds: vec![next], over_slots: false }),
+            None => {
+                work = next.work;
+                batches.push(Batch { holds: vec![next], over_slots: false });
+            }
         }
     }
     batches
@@ -118,6 +127,7 @@ mod tests {
                 _ => &BEYOND,
             },
             only_confirms: hold.ends_with('?'),
+            work: 1,
             hold,
         };
         text.split_whitespace().map(hold).collect()

@@ -25,7 +25,8 @@ pub(super) async fn renew(engine: &Arc<Engine>, placed: Part, which: Which) -> R
     let due = placed.into_iter().filter_map(|(placement, hold)| {
         let nature = hold.protocol.nature();
         let only_confirms = which.only_confirms(&hold.book(), nature.leases_apart)?;
-        Some(Due { placement, renewal: nature.renewal, only_confirms, hold })
+        let work = hold.protocol.permits() as usize;
+        Some(Due { placement, renewal: nature.renewal, only_confirms, work, hold })
     });
     let batches = plan(due.collect(), engine.options.watchdog_batch, knowledge.is_some());
     round += run(engine, batches, knowledge.as_deref()).await;
@@ -121,6 +122,7 @@ async fn send(engine: &Arc<Engine>, Batch { holds, over_slots }: &Batch, asked: 
     let each = holds.iter().zip(asked).map(|(Due { hold, .. }, asked)| Renewed {
         name: hold.name(),
         owner: &hold.owner,
+        permits: hold.protocol.permits(),
         holds: asked.ids(engine, hold),
         extend: asked.watched,
     });

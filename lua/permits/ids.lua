@@ -1,0 +1,44 @@
+-- Functions shared by the scripts of permits. The build puts this file in front of them.
+--
+-- Terms of these scripts:
+-- - Count: the key with the number of permits that nobody holds. It may be negative after the total was lowered.
+-- - Leases: the sorted set of held permits. Member = the permit's id, 16 bytes. Score = the end of its lease in ms of the
+--   server's time; Redisson writes 922337203685477 for no end.
+-- - Expired: a permit whose lease has ended. It stays in the set until a script returns it to the count.
+-- - Ids: one argument with all ids of a hold, 16 bytes each.
+
+-- Most expired permits that one script returns.
+local MOST = 1000
+local NO_END = 922337203685477
+
+-- The server's time in ms.
+local function clock()
+  local now = redis.call('time')
+  return now[1] * 1000 + math.floor(now[2] / 1000)
+end
+
+local function split(ids)
+  local list = {}
+  for at = 1, #ids, 16 do list[#list + 1] = string.sub(ids, at, at + 15) end
+  return list
+end
+
+-- The text of an error reply; nil for any other reply.
+local function error_of(reply)
+  return type(reply) == 'table' and reply.err or nil
+end
+
+-- The number of permits that nobody holds.
+local function read_count(key)
+  local text = redis.call('get', key)
+  return text and tonumber(text) or 0
+end
+
+-- Returns expired permits to the count. Returns the count, and how many permits were returned.
+local function reclaim(count, leases, now)
+  local free = read_count(count)
+  local expired = redis.call('zrangebyscore', leases, 0, now, 'LIMIT', 0, MOST)
+  if #expired == 0 then return free, 0 end
+  redis.call('zrem', leases, unpack(expired))
+  return redis.call('incrby', count, #expired), #expired
+end

@@ -1,0 +1,37 @@
+-- Returns the permits of a hold, and wakes waiters.
+-- KEYS   [1] count.   [2] leases.
+-- ARGV   [1] ids.   [2] 1 = only if all of these permits are held; 0 = those that are held.
+--        [3] last moment in ms of the server's time; 0 = none.
+--        [4] publish command.   [5] channel.
+-- Reply  `-n`       returned; n clients on this node received the message.
+--        `{0, text}` returned, but the message was refused: the server's reason.
+--        `nil`      no permit of these was held, or not all with ARGV[2] = 1.
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+-- Idempotent: a repeat returns nothing. O(ids), in log of all held permits.
+-- Redisson's state and message. Difference: nothing is announced while the count is not positive, because Redisson's
+-- waiters fail on a negative number.
+
+local count, leases, now = KEYS[1], KEYS[2], clock()
+if ARGV[3] ~= '0' and now > tonumber(ARGV[3]) then return {-7, now} end
+local ids, live, old = split(ARGV[1]), 0, {}
+for _, id in ipairs(ids) do
+  local ends = redis.call('zscore', leases, id)
+  if ends then
+    if tonumber(ends) > now then live = live + 1 end
+    old[#old + 1] = ends
+    old[#old + 1] = id
+  end
+end
+if #old == 0 or ARGV[2] == '1' and live < #ids then return nil end
+-- Reads the count before the first write, so that a key of another type stops the script.
+read_count(count)
+local removed = redis.call('zrem', leases, unpack(ids))
+local free = redis.pcall('incrby', count, removed)
+if error_of(free) then
+  redis.pcall('zadd', leases, unpack(old))
+  return free
+end
+local told = free > 0 and redis.pcall(ARGV[4], ARGV[5], free) or 0
+if error_of(told) then return {0, error_of(told)} end
+if live == 0 then return nil end
+return -told

@@ -1,0 +1,35 @@
+-- Renews the permits of many holds, each hold only if all its permits are still held. Never creates a key.
+-- KEYS   two for each hold: its count and its leases.
+-- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = the lease may also become shorter. 0 =
+--            leave every lease.
+--        [2] last moment in ms of the server's time; 0 = none.
+--        [i + 2] ids of hold i.
+-- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.
+--        Otherwise a list with one entry per hold: 1 = renewed; 0 = not all permits are held; text = the server's error.
+-- Idempotent. An error at one hold does not stop the others. O(permits), in log of all held permits.
+
+local now, out = clock(), {}
+for i = 1, #KEYS / 2 do
+  local leases, ids, entries, held = KEYS[2 * i], split(ARGV[i + 2]), {}, 1
+  for _, id in ipairs(ids) do
+    local ends = redis.pcall('zscore', leases, id)
+    if error_of(ends) then
+      held = error_of(ends)
+      break
+    end
+    ends = tonumber(ends or 0)
+    if ends <= now then
+      held = 0
+      break
+    end
+    if lease > 0 and (exactly or ends < now + lease) then ends = now + lease end
+    entries[#entries + 1] = ends
+    entries[#entries + 1] = id
+  end
+  if held == 1 then
+    local done = redis.pcall('zadd', leases, unpack(entries))
+    held = error_of(done) or 1
+  end
+  out[i] = held
+end
+return out
