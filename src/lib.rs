@@ -30,7 +30,8 @@
 //! | a majority of independent servers | [RedLock](mod@redlock) | here |
 //! | one hot resource, cut into parts | [striped](mod@striped) | here |
 //! | at most n holders at a time | [permits](mod@permits) | here |
-//! | waiting for n events | latch | planned |
+//! | permits that one process takes and another returns | [semaphore](mod@semaphore) | here |
+//! | waiting until n events have happened | [latch](mod@latch) | here |
 //!
 //! # Safety in five sentences
 //!
@@ -64,6 +65,7 @@ mod group;
 mod guard;
 pub mod guide;
 mod hash;
+pub mod latch;
 mod lock;
 pub mod multi;
 mod names;
@@ -77,6 +79,7 @@ pub mod redlock;
 pub mod reentrant;
 mod runtime;
 pub mod rwlock;
+pub mod semaphore;
 #[cfg(feature = "serde")]
 mod settings;
 pub mod spin;
@@ -100,6 +103,7 @@ pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;
 pub use flavour::Flavour;
 pub use guard::{Guard, Member};
+pub use latch::Latch;
 pub use lock::DistLock;
 pub use multi::MultiLock;
 pub use object::Lock;
@@ -113,6 +117,7 @@ pub use redisson::{LeftOut, RedissonConfig, RedissonYaml};
 pub use redlock::RedLock;
 pub use reentrant::ReentrantLock;
 pub use rwlock::{ReadLock, RwLock, WriteLock};
+pub use semaphore::Semaphore;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub use settings::Settings;

@@ -29,9 +29,16 @@ const PLAIN_CHANNEL: &str = "distlock_plain";
 /// The channel for permits that become free, of semaphores with and without leases.
 const PERMITS_CHANNEL: &str = "redisson_sc";
 
+/// The channel of a latch. Redisson always puts the name behind it in braces.
+const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
+
+/// The tokens of commands that must count exactly once (`lua/common/once.lua`).
+const ONCE: &str = "distlock_once";
+
 /// Salts that give names with the same key different hashes: plain locks, the halves of a read-write lock, permits.
 const PLAIN_SALT: u64 = 0x3c3c_2468_ace0_1357;
 const PERMITS_SALT: u64 = 0x6969_8ace_1357_9bdf;
+const LATCH_SALT: u64 = 0x9696_1f2e_3d4c_5b6a;
 const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
 const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
 
@@ -60,7 +67,7 @@ pub(crate) struct LockName {
     slot: OnceLock<u16>,
 }
 
-/// Distinguishes names that share a key: the halves of a read-write lock, a plain lock, and permits.
+/// Distinguishes names that share a key: the halves of a read-write lock, a plain lock, permits, and a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// Any other lock.
@@ -73,6 +80,8 @@ pub(crate) enum Half {
     Plain,
     /// Permits of a semaphore.
     Permits,
+    /// A latch.
+    Latch,
 }
 
 impl LockName {
@@ -88,6 +97,15 @@ impl LockName {
     /// The name of the permits of a semaphore.
     pub(crate) fn of_permits(prefix: &str, written: &str) -> Arc<Self> {
         Arc::new(Self::on(PERMITS_CHANNEL, prefix, written, Half::Permits, PERMITS_SALT))
+    }
+
+    /// The name of a latch.
+    pub(crate) fn of_latch(prefix: &str, written: &str) -> Arc<Self> {
+        let key = format!("{prefix}{written}");
+        let hash = seeded(key.as_bytes()) ^ LATCH_SALT;
+        let channel = Bytes::from(format!("{LATCH_CHANNEL}{{{key}}}"));
+        let (as_written, key, slot) = (Arc::from(written), Bytes::from(key), OnceLock::new());
+        Arc::new(Self { as_written, key, channel, lock: None, half: Half::Latch, hash, slot })
     }
 
     fn on(channel: &str, prefix: &str, written: &str, half: Half, salt: u64) -> Self {
@@ -163,6 +181,11 @@ impl LockName {
     /// The key for the leases of permits.
     pub(crate) fn leases(&self) -> Bytes {
         Bytes::from([&self.channel[PERMITS_CHANNEL.len() + 1..], b":timeout"].concat())
+    }
+
+    /// The token with this number of this client, for commands that must count exactly once.
+    pub(crate) fn token(&self, client: &str, lane: u64) -> Bytes {
+        Bytes::from(format!("{}:{client}:{lane}", tagged(ONCE, &self.raw())))
     }
 
     fn raw(&self) -> std::borrow::Cow<'_, str> {
@@ -252,6 +275,10 @@ mod tests {
             assert_eq!(permits.channel, format!("redisson_sc{suffix}"));
             assert_eq!(permits.leases(), format!("{}:timeout", &suffix[1..]));
             assert!(permits != name && permits != own && permits.key == name.key);
+            let latch = LockName::of_latch(prefix, plain);
+            assert_eq!(latch.channel, format!("redisson_countdownlatch__channel__{{{key}}}"));
+            assert!(latch != permits && latch.key == key);
+            assert_eq!(latch.token("u", 2), format!("distlock_once{suffix}:u:2"));
             let (read, write) = LockName::halves(prefix, plain);
             assert!(read != write && read != name && write != name);
             assert!([&name, &read, &write].into_iter().all(|other| *other != own));

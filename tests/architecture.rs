@@ -16,7 +16,20 @@ const ROOMS: &[&[&str]] = &[
     // The engine, and the types that users see.
     &["state", "acquire", "capabilities", "engine", "guard", "client", "lock", "object", "group", "flavour"],
     // The flavours.
-    &["reentrant", "rwlock", "fair", "fenced", "spin", "plain", "multi", "redlock", "striped", "permits"],
+    &[
+        "reentrant",
+        "rwlock",
+        "fair",
+        "fenced",
+        "spin",
+        "plain",
+        "multi",
+        "redlock",
+        "striped",
+        "permits",
+        "semaphore",
+        "latch",
+    ],
     // Configuration from files.
     &["settings", "redisson"],
 ];

@@ -56,6 +56,7 @@ mod ids;
 pub(crate) mod ledger;
 mod losses;
 pub(crate) mod metrics;
+pub(crate) mod once;
 pub(crate) mod preflight;
 pub(crate) mod protocol;
 pub(crate) mod queue;
@@ -113,6 +114,8 @@ pub(crate) struct Engine {
     /// Owners of group locks (multi, RedLock) whose first lock is this client's. Their client id differs from `id`,
     /// because other clients' locks in the group have the same owner.
     group_owners: OnceLock<Owners>,
+    /// Tokens of commands that must count exactly once.
+    pub(crate) lanes: once::Lanes,
     /// The last number that [`Engine::hold_number`] returned, or 0.
     taken: AtomicU64,
     /// Rate limit for warnings about a lasting fault.
@@ -174,6 +177,7 @@ impl Engine {
             owners: Owners::new(&id),
             group_owners: OnceLock::new(),
             id: Arc::from(id),
+            lanes: once::Lanes::default(),
             taken: AtomicU64::new(0),
             warnings: Repeated::default(),
             capabilities: OnceCell::new(),

@@ -14,6 +14,7 @@ mod dice;
 mod fair;
 mod group;
 mod plain;
+mod ranges;
 mod rwlock;
 mod simple;
 
@@ -306,4 +307,10 @@ async fn plain_scripts_behave_alike_on_both_servers() {
 #[tokio::test(start_paused = true)]
 async fn read_write_scripts_behave_alike_on_both_servers() {
     scripts_do_the_same(rwlock::draw);
+}
+
+/// Scripts and commands of counters and sorted sets.
+#[tokio::test(start_paused = true)]
+async fn counters_and_ranges_behave_alike_on_both_servers() {
+    scripts_do_the_same(ranges::draw);
 }

@@ -18,6 +18,11 @@ return redis.call('get')
 redis.call('set', 'k', 3)
 redis.call('set', 'f', 1.1)
 return {redis.call('get', 'k'), redis.call('get', 'f')}
+--- functions
+local member = string.char(255, 0, 10) .. string.sub('abcd', 2, 3)
+local added = redis.call('zadd', 'z', unpack({1, 'x', 2, member}))
+local numbers = table.concat({math.min(1, 2), math.max(1, 2), math.ceil(2.5)}, ',')
+return {redis.call('zrangebyscore', 'z', '(1', '+inf', 'WITHSCORES'), numbers, tonumber('12') + 1, added}
 --- not a word
 return redis.call('get', {})
 --- clock

@@ -23,9 +23,8 @@ impl Bound {
             None => (false, word),
         };
         // Unlike a score, a bound is parsed by C's plain `strtod`: leading blanks are skipped, and an empty text is
-        // 0.
-        let rest = rest.trim_ascii_start();
-        let score = if rest.is_empty() { 0.0 } else { super::number::float(rest)? };
+        // 0. A text of blanks only is refused.
+        let score = if rest.is_empty() { 0.0 } else { super::number::float(rest.trim_ascii_start())? };
         Some(Self { score, open })
     }
 }

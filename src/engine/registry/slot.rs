@@ -32,6 +32,8 @@ pub(super) struct Slot {
     /// True if the contender's last attempt was refused because waiters of the other half (of a read-write lock) come
     /// first.
     pub(super) held_back: bool,
+    /// When the contender asked and found what all waiters wait for ([`Waiter::opened`](super::Waiter::opened)).
+    pub(super) opened: Option<Moment>,
     /// When this process last saw the lock held.
     pub(super) seen_busy: Option<Moment>,
     pub(super) turns: Turns,
@@ -74,6 +76,8 @@ pub(super) struct SeatState {
     /// True if another task of this process just acquired a share (a hold that other owners may have too). This waiter
     /// may attempt without the turn until it rejoins the queue.
     pub(super) joins: bool,
+    /// Set with `joins`: what this waiter waits for was there when the contender asked at this moment.
+    pub(super) opened: Option<Moment>,
     /// Set by a message, a release in this process, the end of a hold, a reconnect, or an acquire by the same owner.
     /// The waiter clears the flag before its attempt, so that a wake-up during the attempt is kept.
     pub(super) woken: bool,
@@ -150,8 +154,11 @@ impl Slot {
         self.turn = false;
         self.departed = 0;
         self.held_back = false;
+        let opened = self.opened.take();
         for seat in self.queue.drain(..) {
-            seat.state.lock().joins = true;
+            let mut state = seat.state.lock();
+            (state.joins, state.opened) = (true, opened);
+            drop(state);
             wakes.notify(&seat);
         }
     }

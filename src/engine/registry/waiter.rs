@@ -245,6 +245,18 @@ impl Waiter {
         drop(stray);
     }
 
+    /// What this waiter and all queued waiters wait for was there when this waiter asked at `asked`. Lets all of them go.
+    pub(crate) fn opened(mut self, asked: Moment) {
+        let stray = self.leave(true, |slot| slot.opened = Some(asked));
+        drop(stray);
+    }
+
+    /// True if what this waiter waits for was there when another task of this process asked, at or after `since`.
+    pub(crate) fn is_open(&self, since: Moment) -> bool {
+        let opened = self.seat.as_ref().and_then(|seat| seat.state.lock().opened);
+        opened.is_some_and(|asked| asked >= since)
+    }
+
     /// Removes this waiter from the queue. If the lock was handed to this waiter and not taken yet, returns its grant.
     /// The caller drops the grant after the shard's mutex is unlocked.
     fn leave(&mut self, shared: bool, before: impl FnOnce(&mut Slot)) -> Option<Grant> {

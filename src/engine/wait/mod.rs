@@ -18,10 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod deadline;
+mod look;
 mod pace;
 mod patience;
 
 pub(crate) use deadline::{Deadline, GRACE};
+pub(crate) use look::Looking;
 use pace::Pace;
 pub(crate) use pace::{FLOOR, grown, pause};
 pub(crate) use patience::Patience;

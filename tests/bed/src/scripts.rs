@@ -7,6 +7,8 @@ const HOLDS: &str = "common/holds";
 const COVERS: [&str; 2] = [HOLDS, "rwlock/covers"];
 const FAIR: [&str; 2] = [HOLDS, "fair/queue"];
 const PLAIN: [&str; 2] = [HOLDS, "plain/values"];
+const ONCE: &str = "common/once";
+const PERMITS: &str = "permits/ids";
 const TAKE: [&str; 3] = ["fenced/begin", "reentrant/acquire", "fenced/number"];
 
 /// All scripts. `fenced/release`, `fenced/force` and the scripts of spin locks are the reentrant ones.
@@ -34,6 +36,10 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
         ("plain/renew", with(&PLAIN, &["common/renew/begin", "plain/renew"])),
         ("plain/many", many(&PLAIN, &[&["plain/set"], &["plain/acquire"], &["plain/release"]])),
         ("fair/waiters", vec!["fair/waiters"]),
+        ("permits/renew", vec![HOLDS, "common/renew/begin", PERMITS, "permits/renew"]),
+        ("semaphore/set", vec!["semaphore/set"]),
+        ("latch/set", vec!["latch/set"]),
+        ("common/number", vec!["common/number"]),
         ("rwlock/leave", with(&COVERS, &["rwlock/leave", "rwlock/write_release"])),
         ("rwlock/renew", with(&COVERS, &["common/renew/begin", "rwlock/renew"])),
     ];
@@ -61,6 +67,19 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
                 "rwlock/write_release",
                 "rwlock/force",
                 "rwlock/state",
+            ],
+        ),
+        (&[ONCE], &["semaphore/acquire", "semaphore/release", "semaphore/undo", "latch/down"]),
+        (
+            &[PERMITS],
+            &[
+                "permits/acquire",
+                "permits/release",
+                "permits/extend",
+                "permits/set",
+                "permits/count",
+                "permits/holders",
+                "permits/delete",
             ],
         ),
     ] {

@@ -13,10 +13,35 @@ pub(super) fn del(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(count(words.from(1).filter(|key| store.remove(key)).count()))
 }
 
+/// Returns which of the options `NX`, `XX`, `GT` and `LT` are given.
+fn terms(words: &Words<'_>) -> Result<[bool; 4], Failure> {
+    let known = ["nx", "xx", "gt", "lt"];
+    if let Some(at) = (3..words.len()).find(|at| !known.iter().any(|option| words.is(*at, option))) {
+        return Err(format!("ERR Unsupported option {}", String::from_utf8_lossy(words.at(at))));
+    }
+    let given = known.map(|option| (3..words.len()).any(|at| words.is(at, option)));
+    match given {
+        [true, true, _, _] | [true, _, true, _] | [true, _, _, true] => {
+            Err("ERR NX and XX, GT or LT options at the same time are not compatible".into())
+        }
+        [_, _, true, true] => Err("ERR GT and LT options at the same time are not compatible".into()),
+        _ => Ok(given),
+    }
+}
+
 pub(super) fn pexpire(store: &mut Store, words: &Words<'_>) -> Answer {
+    let [without, with, longer, shorter] = terms(words)?;
     let now = store.now_ms();
     let until = deadline(words.at(2), "pexpire", now)?;
     let Some(entry) = store.entry(words.at(1)) else { return Ok(flag(false)) };
+    // A key without a lease counts as one with an endless lease.
+    let allowed = match entry.until {
+        None => !with && !longer,
+        Some(old) => !without && (!longer || until > old) && (!shorter || until < old),
+    };
+    if !allowed {
+        return Ok(flag(false));
+    }
     if until <= now {
         store.remove(words.at(1));
     } else {

@@ -10,6 +10,8 @@ use crate::reply::SimReply;
 use crate::store::{Failure, Store, Value, WRONG_TYPE};
 use crate::zset::{Bound, Zset};
 
+const LIMIT_OF_INDEXES: &str = "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
+
 fn made<'s>(store: &'s mut Store, key: &[u8]) -> Result<&'s mut Zset, Failure> {
     match store.or_new(key, || Value::Zset(Zset::default())) {
         Value::Zset(zset) => Ok(zset),
@@ -87,20 +89,64 @@ pub(super) fn zcount(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(count(store.zset(words.at(1))?.map_or(0, |zset| zset.within(min, max).len())))
 }
 
+/// The options that follow a range.
+struct Page {
+    with_scores: bool,
+    offset: i64,
+    limit: i64,
+}
+
+impl Page {
+    fn parse(words: &Words<'_>) -> Result<Self, Failure> {
+        let mut page = Self { with_scores: false, offset: 0, limit: -1 };
+        let mut at = 4;
+        while at < words.len() {
+            if words.is(at, "withscores") {
+                page.with_scores = true;
+            } else if words.is(at, "limit") && at + 2 < words.len() {
+                (page.offset, page.limit) = (words.int(at + 1)?, words.int(at + 2)?);
+                at += 2;
+            } else {
+                return Err(SYNTAX.into());
+            }
+            at += 1;
+        }
+        Ok(page)
+    }
+
+    /// Applies the limit. A negative offset selects nothing; a negative limit selects everything after the offset.
+    fn cut<'z>(&self, found: &'z [(f64, Bytes)]) -> &'z [(f64, Bytes)] {
+        let all = found.len();
+        let rest = &found[usize::try_from(self.offset).map_or(all, |offset| offset.min(all))..];
+        &rest[..usize::try_from(self.limit).map_or(rest.len(), |limit| limit.min(rest.len()))]
+    }
+
+    fn list(&self, members: &[(f64, Bytes)]) -> SimReply {
+        let mut out = Vec::new();
+        for (score, member) in members {
+            out.push(SimReply::Text(member.clone()));
+            if self.with_scores {
+                out.push(score_text(*score));
+            }
+        }
+        SimReply::List(out)
+    }
+}
+
+/// Supports a range of indexes only.
 pub(super) fn zrange(store: &mut Store, words: &Words<'_>) -> Answer {
-    let with_scores = match words.len() {
-        4 => false,
-        5 if words.is(4, "withscores") => true,
-        _ => return Err(SYNTAX.into()),
-    };
+    let page = Page::parse(words)?;
+    if page.limit != -1 {
+        return Err(LIMIT_OF_INDEXES.into());
+    }
     let (start, stop) = (words.int(2)?, words.int(3)?);
     let all = store.zset(words.at(1))?.map_or(&[][..], |zset| zset.all());
-    let mut out = Vec::new();
-    for (score, member) in &all[window(start, stop, all.len())] {
-        out.push(SimReply::Text(member.clone()));
-        if with_scores {
-            out.push(score_text(*score));
-        }
-    }
-    Ok(SimReply::List(out))
+    Ok(page.list(&all[window(start, stop, all.len())]))
+}
+
+pub(super) fn zrangebyscore(store: &mut Store, words: &Words<'_>) -> Answer {
+    let page = Page::parse(words)?;
+    let (min, max) = bounds(words.at(2), words.at(3))?;
+    let found = store.zset(words.at(1))?.map_or(&[][..], |zset| zset.within(min, max));
+    Ok(page.list(page.cut(found)))
 }

@@ -89,6 +89,14 @@ fn numeric_arguments_are_formatted_like_percent_17_g() {
 }
 
 #[test]
+fn functions_of_lua_build_members_of_raw_bytes() {
+    let store = &mut Store::default();
+    let member = SimReply::Text(Bytes::from_static(b"\xff\0\nbc"));
+    let expected = vec![SimReply::List(vec![member, text("2")]), text("1,2,3"), SimReply::Int(13), SimReply::Int(2)];
+    assert_eq!(run(store, sample("functions")), SimReply::List(expected));
+}
+
+#[test]
 fn script_uses_clock_of_store() {
     let store = &mut Store::default();
     store.set_clock(5_000_123);

@@ -1,0 +1,20 @@
+-- Undoes an acquire that may have run, or may yet run.
+-- KEYS   [1] the number of free permits.   [2] token (`common/once.lua`).
+-- ARGV   [1] the number of the acquire.   [2], [3] as in `common/once.lua`.   [4] permits of the acquire.
+--        [5] publish command.   [6] channel.
+-- Reply  `1` its permits are free again; `0` it had not run, and cannot run any more.
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+-- Idempotent. O(1).
+
+local before = ran_before()
+if before and before[1] == -7 then return before end
+-- The acquire notes 1, this script 0.
+ran('0')
+if not before or before[2] ~= '1' then return 0 end
+local free = redis.pcall('incrby', KEYS[1], ARGV[4])
+if type(free) == 'table' then
+  redis.pcall('set', KEYS[2], ARGV[1] .. ':1', 'px', ARGV[2])
+  return free
+end
+if free > 0 then redis.pcall(ARGV[5], ARGV[6], free) end
+return 1

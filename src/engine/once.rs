@@ -1,0 +1,151 @@
+//! Commands that must count exactly once, although no hold makes them idempotent: the acquire of a semaphore, or a count
+//! down.
+//!
+//! Each command carries a token (`lua/common/once.lua`): a key of this client that is in use for one command at a time,
+//! and a number that grows. Redis remembers the number of the last command with that token for [`Once::span`]. So the
+//! command may be repeated after a lost reply, and a late copy does nothing.
+//!
+//! A client has as many tokens for a name as it has had such commands in flight at once. Java clients do not see tokens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Engine;
+use super::clock::{Refusals, harmless_from};
+use super::replies::too_late;
+use super::sync::Mutex;
+use crate::config::millis;
+use crate::error::{Error, Result};
+use crate::names::LockName;
+use crate::topology::ServerClock;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply};
+use crate::world::Moment;
+
+/// Tokens that are not in use, and the number of all tokens.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes(Mutex<(Vec<u64>, u64)>);
+
+impl Lanes {
+    fn take(&self) -> u64 {
+        let mut lanes = self.0.lock();
+        if let Some(lane) = lanes.0.pop() {
+            return lane;
+        }
+        lanes.1 += 1;
+        lanes.1
+    }
+}
+
+/// One command that must count exactly once. Its token is free for other commands when the outcome is known.
+pub(crate) struct Once {
+    engine: Arc<Engine>,
+    name: Arc<LockName>,
+    token: Bytes,
+    lane: u64,
+    number: u64,
+    /// Until then, a repeat is recognised as one.
+    until: Moment,
+    /// True if a copy may have run or may yet run.
+    pub(crate) doubted: bool,
+}
+
+impl Once {
+    pub(crate) fn new(engine: &Arc<Engine>, name: &Arc<LockName>) -> Self {
+        let lane = engine.lanes.take();
+        let token = name.token(&engine.id, lane);
+        let number = engine.hold_number();
+        let once = Self {
+            engine: Arc::clone(engine),
+            name: Arc::clone(name),
+            token,
+            lane,
+            number,
+            until: engine.now(),
+            doubted: false,
+        };
+        // A copy that is sent at `until` must run while the token lives.
+        let timeout = engine.options.command_timeout;
+        let copies = harmless_from(engine.now(), timeout).since(engine.now());
+        let until = engine.now() + once.span().saturating_sub(copies * 2);
+        Self { until, ..once }
+    }
+
+    /// For how long Redis remembers the number of the command.
+    fn span(&self) -> Duration {
+        let options = &self.engine.options;
+        self.engine.patience() + options.command_timeout.saturating_mul(3) + Duration::from_secs(1)
+    }
+
+    /// Sends a command with this token until it is answered, for at most `patience`. Arguments: the number, the time to
+    /// live of the token, the last moment, `args`, and then the publish command and the channel.
+    pub(crate) async fn send(&mut self, script: &'static Script, args: &[Arg], patience: Duration) -> Result<Reply> {
+        let Self { engine, name, .. } = self;
+        let (engine, name) = (Arc::clone(engine), Arc::clone(name));
+        let until = self.until.min(engine.now() + patience);
+        let (mut failures, mut refusals) = (0, Refusals::default());
+        let begin = [Arg::Int(i64::try_from(self.number).unwrap_or(i64::MAX)), Arg::Int(millis(self.span()))];
+        loop {
+            let sent = engine.now();
+            let call = |clock: &ServerClock| {
+                let mut words = vec![Arg::Text(name.key.clone()), Arg::Text(self.token.clone())];
+                words.extend(begin.iter().cloned());
+                words.push(Arg::Int(clock.last(sent, engine.options.command_timeout)));
+                words.extend(args.iter().cloned());
+                words.extend([engine.topology.publish(), name.channel.clone()].map(Arg::Text));
+                Call { script, keys: 2, words }
+            };
+            let fault = match engine.topology.run_timed(&name, call).await {
+                Ok(answered) => match too_late(&answered.reply) {
+                    Some(at) => {
+                        refusals.add(&answered.clock, at, engine.now())?;
+                        continue;
+                    }
+                    None => return Ok(answered.reply),
+                },
+                Err(fault) => fault,
+            };
+            self.doubted |= fault.in_doubt();
+            let error = Error::of_fault(&fault, &name.as_written);
+            let pause = engine.pause(failures);
+            if !error.is_retryable() || engine.now() + pause >= until {
+                return Err(error);
+            }
+            failures += 1;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Sends a command without a caller until it is answered, or until a repeat would not be recognised any more.
+    pub(crate) async fn finish(mut self, script: &'static Script, args: Vec<Arg>) {
+        while self.engine.now() < self.until {
+            match self.send(script, &args, Duration::MAX).await {
+                Ok(_) => return self.settle(),
+                Err(error) => tracing::debug!(%error, script = script.name, "a command without a caller failed"),
+            }
+            let pause = self.engine.pause(1);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// The outcome is known: another command may use the token.
+    pub(crate) fn settle(self) {
+        self.engine.lanes.0.lock().0.push(self.lane);
+    }
+}
+
+/// The reply of a command with a token, which may be the reply of its first copy.
+pub(crate) fn first_reply(reply: &Reply) -> Option<i64> {
+    match reply {
+        Reply::Int(number) => Some(*number),
+        Reply::List(parts) => match parts.as_slice() {
+            [Reply::Text(again), Reply::Text(number)] if again == "again" => {
+                std::str::from_utf8(number).ok()?.parse().ok()
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}

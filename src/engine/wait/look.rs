@@ -1,0 +1,151 @@
+//! A wait for something that no task holds: permits of a semaphore, or a latch at zero.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use super::{Asked, Awaited, Beside, Deadline, News, Patience, Pause, Waited, wait};
+use crate::engine::Engine;
+use crate::engine::registry::Waiter;
+use crate::error::{Error, Result};
+use crate::names::LockName;
+use crate::world::Moment;
+
+/// Asks the server once. `None`: not yet.
+pub(crate) type Look<T> = Box<dyn FnMut() -> BoxFuture<'static, Result<Option<T>>> + Send>;
+
+/// What a wait asks for.
+pub(crate) struct Looking<T> {
+    pub(crate) look: Look<T>,
+    /// The output for all waiters of this process, if what one of them finds is there for all.
+    pub(crate) for_all: Option<fn() -> T>,
+}
+
+struct Looks<'a, T> {
+    engine: &'a Arc<Engine>,
+    name: &'a Arc<LockName>,
+    deadline: &'a Deadline,
+    looking: Looking<T>,
+    patience: Patience,
+    failed: Option<Error>,
+    has_seen_busy: bool,
+    /// When the last look began.
+    asked: Moment,
+}
+
+impl Engine {
+    /// Looks until the look returns a value, or `wait` has passed (`None`). With a wait of zero, looks once.
+    pub(crate) async fn look<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &Arc<LockName>,
+        wait: Option<Duration>,
+        looking: Looking<T>,
+    ) -> Result<Option<T>> {
+        self.check(name)?;
+        self.check_open()?;
+        let (engine, name) = (Arc::clone(self), Arc::clone(name));
+        let looked = self.home().run(async move {
+            let deadline = Deadline::new(engine.topology.world(), wait, Duration::ZERO);
+            let looks = Looks {
+                engine: &engine,
+                name: &name,
+                deadline: &deadline,
+                looking,
+                patience: Patience::new(engine.patience()),
+                failed: None,
+                has_seen_busy: false,
+                asked: deadline.began(),
+            };
+            looks.run().await.map_err(|error| error.about(&name.as_written))
+        });
+        looked.await
+    }
+}
+
+impl<T: Send + 'static> Looks<'_, T> {
+    async fn run(mut self) -> Result<Option<T>> {
+        if self.deadline.is_once() {
+            return self.look().await;
+        }
+        let (engine, deadline) = (self.engine, self.deadline);
+        let mut waiter = engine.registry.enter(self.name, None);
+        match wait(engine, deadline, &mut waiter, &mut self).await? {
+            Waited::Done(output) => {
+                if self.looking.for_all.is_some() && waiter.has_turn() {
+                    waiter.opened(self.asked);
+                }
+                Ok(Some(output))
+            }
+            Waited::Silent => Err(self.missing()),
+            Waited::Over | Waited::Displaced => match self.failed.take() {
+                Some(error) => Err(error),
+                // A waiter behind the contender has not asked. The contender of this process has.
+                None if self.has_seen_busy || waiter.knows_busy(deadline.began()) => Ok(None),
+                None => self.look().await,
+            },
+        }
+    }
+
+    fn missing(&mut self) -> Error {
+        self.failed.take().unwrap_or_else(|| self.engine.topology.missing(self.name))
+    }
+
+    /// Looks once. A look that is not answered in time continues in the background, which undoes what it took.
+    async fn look(&mut self) -> Result<Option<T>> {
+        self.asked = self.engine.now();
+        let timeout = self.engine.options.command_timeout;
+        match self.deadline.answered(timeout, (self.looking.look)()).await {
+            Some(looked) => looked,
+            None if self.has_seen_busy && !self.engine.topology.is_silent(self.name, self.deadline.judged_at()) => {
+                Ok(None)
+            }
+            None => Err(self.missing()),
+        }
+    }
+}
+
+impl<T: Send + 'static> Awaited for Looks<'_, T> {
+    type Output = T;
+
+    async fn ask_beside(&mut self, waiter: &mut Waiter) -> Result<Beside<T>> {
+        if waiter.joins() {
+            if let Some(for_all) = self.looking.for_all.filter(|_| waiter.is_open(self.deadline.began())) {
+                return Ok(Beside::Done(for_all()));
+            }
+            waiter.rejoin();
+            return Ok(Beside::Again);
+        }
+        Ok(Beside::Wait(Duration::MAX))
+    }
+
+    fn received(&mut self, waiter: &Waiter) -> Option<T> {
+        // Nothing is handed over to such a waiter. The call clears the wake-up flag.
+        drop(waiter.handed());
+        None
+    }
+
+    fn pause_before_asking(&mut self, _: &Waiter, _: bool, _: bool) -> Option<Pause> {
+        None
+    }
+
+    async fn ask(&mut self, waiter: &mut Waiter, _listening: bool) -> Result<Asked<T>> {
+        let error = match self.look().await {
+            Ok(Some(output)) => return Ok(Asked::Done(output)),
+            Ok(None) => {
+                waiter.note_busy();
+                (self.has_seen_busy, self.failed) = (true, None);
+                self.patience.answered();
+                let most = self.engine.options.poll_cap;
+                return Ok(Asked::Busy(Pause { most, news: News::Announced }));
+            }
+            Err(error) => error,
+        };
+        let most = self.engine.pause(self.patience.failures());
+        if self.patience.failed(self.deadline.elapsed()) || !error.is_retryable() || self.deadline.is_over() {
+            return Err(error);
+        }
+        self.failed = Some(error);
+        Ok(Asked::Busy(Pause { most, news: News::Connection }))
+    }
+}

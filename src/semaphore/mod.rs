@@ -1,0 +1,360 @@
+//! Semaphores: a number of permits that any task may take and any task may return. Redisson's `RSemaphore`.
+//!
+//! A semaphore has no holders. **The permits of a crashed process are gone**, until somebody adds permits. Use
+//! [permits](mod@crate::permits) instead if a process may crash: their permits have leases and come back. This type is
+//! for names that Java services use as `RSemaphore`, and for permits that one process takes and another returns.
+//!
+//! Inside one process, waiters are served first come, first served. Processes have no order.
+//!
+//! # Lost replies
+//!
+//! No command is counted twice or lost when its reply is lost. Each acquire and release carries a *token*, which Redis
+//! remembers until no copy of the command can arrive any more (22 s with the default options). A repeat with the same
+//! token changes nothing. If an acquire fails or is dropped, its permits are returned in the background. The cost is a
+//! second key of about 150 bytes for each command that a client has in flight at once. Java clients do not see tokens.
+//!
+//! # Wire format
+//!
+//! As Redisson's: the number of free permits is a string under `<name>`. A release sends the new number on
+//! `redisson_sc:{<name>}` if it is positive. Tokens: `distlock_once:{<name>}:<client>:<n>`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::client::Client;
+use crate::config::{check_lease, millis};
+use crate::engine::change::Change;
+use crate::engine::wait::Looking;
+use crate::error::{Error, Result};
+use crate::names::LockName;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply};
+
+mod taken;
+
+use taken::{acquire, release};
+
+/// The text of a script of a command that must count exactly once.
+macro_rules! once {
+    ($file:literal) => {
+        concat!(include_str!("../../lua/common/once.lua"), include_str!(concat!("../../lua/", $file, ".lua")))
+    };
+}
+pub(crate) use once;
+
+static SET: Script = Script::new("semaphore/set", include_str!("../../lua/semaphore/set.lua")).announcing();
+static NUMBER: Script = Script::new("common/number", include_str!("../../lua/common/number.lua")).reading();
+
+/// # Semaphores
+impl Client {
+    /// Returns the semaphore of this name: Redisson's `getSemaphore(name)`.
+    ///
+    /// # Cost
+    ///
+    /// None: nothing is sent until a call. An impossible name is refused then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let seats = client.semaphore("seats");
+    /// seats.try_set_permits(3).await?; // no effect if the number is set
+    ///
+    /// seats.acquire(1).await?; // waits
+    /// // ... if this process dies here, the permit is gone ...
+    /// seats.release(1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn semaphore(&self, name: &str) -> Semaphore {
+        Semaphore { client: self.clone(), name: LockName::of_permits(&self.options().name_prefix, name) }
+    }
+}
+
+/// A number of permits without holders. The [module](self) describes it. Cheap to clone.
+#[derive(Clone)]
+pub struct Semaphore {
+    client: Client,
+    name: Arc<LockName>,
+}
+
+impl Semaphore {
+    /// Returns the name, without the client's prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name.as_written
+    }
+
+    /// Takes `n` permits, all or none. Waits until there are enough. With `n` = 0 it returns at once.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command if there are enough permits. One more of each if the client has not learned the
+    /// server's time for a minute. All waiting tasks of this process share one subscription, and one of them at a time
+    /// sends commands.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind: permits that it took are returned in the background.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). After an error no permit is taken: a command that
+    /// may have run is undone in the background.
+    pub async fn acquire(&self, n: u32) -> Result<()> {
+        if self.take(n, None).await? { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    /// Takes `n` permits if there are enough now. Returns false if there are not.
+    ///
+    /// # Cost
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self, n: u32) -> Result<bool> {
+        self.take(n, Some(Duration::ZERO)).await
+    }
+
+    /// Takes `n` permits, and waits for at most `wait`. Returns false if the wait ran out.
+    ///
+    /// # Cost
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire).
+    pub async fn acquire_for(&self, n: u32, wait: Duration) -> Result<bool> {
+        self.take(n, Some(wait)).await
+    }
+
+    async fn take(&self, n: u32, wait: Option<Duration>) -> Result<bool> {
+        let engine = self.client.engine();
+        if n == 0 {
+            engine.check(&self.name)?;
+            return Ok(true);
+        }
+        let (owned, name) = (Arc::clone(engine), Arc::clone(&self.name));
+        let look = Box::new(move || acquire(&owned, &name, n));
+        let taken = engine.look(&self.name, wait, Looking { look, for_all: None }).await?;
+        Ok(taken.map(taken::Taken::keep).is_some())
+    }
+
+    /// Returns `n` permits, whoever took them, and wakes waiters. Creates the number if there is none.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command. One more of each if the client has not learned the server's time for a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed in the background.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
+    /// ([`Error::outcome_unknown`]), the release continues in the background: do not repeat it.
+    pub async fn release(&self, n: u32) -> Result<()> {
+        self.give(n, false).await.map(drop)
+    }
+
+    /// Returns `n` permits if there is a number. Returns false if there is none, for example because it has expired.
+    ///
+    /// # Cost
+    ///
+    /// As [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// As for [`release`](Self::release).
+    pub async fn release_if_exists(&self, n: u32) -> Result<bool> {
+        self.give(n, true).await
+    }
+
+    async fn give(&self, n: u32, if_exists: bool) -> Result<bool> {
+        let engine = self.client.engine();
+        engine.check(&self.name)?;
+        if n == 0 && !if_exists {
+            return Ok(true);
+        }
+        release(engine, &self.name, n, if_exists).await
+    }
+
+    /// Sets the number of free permits, if there is none. Returns false if there is one; then nothing is changed.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command. One more of each if the client has not learned the server's time for a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire).
+    pub async fn try_set_permits(&self, n: u32) -> Result<bool> {
+        self.set_if("new", n.into(), 0).await
+    }
+
+    /// As [`try_set_permits`](Self::try_set_permits). The number expires after `ttl`.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_set_permits`](Self::try_set_permits), and [`Error::Config`] if `ttl` is shorter than 3 ms or longer
+    /// than ten years.
+    pub async fn try_set_permits_for(&self, n: u32, ttl: Duration) -> Result<bool> {
+        check_lease(ttl)?;
+        self.set_if("new", n.into(), millis(ttl)).await
+    }
+
+    /// Sets the number of free permits, whatever it is now. Permits that are taken are not counted.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_set_permits`](Self::try_set_permits).
+    pub async fn set_permits(&self, n: u32) -> Result<()> {
+        self.set_if("value", n.into(), 0).await.map(drop)
+    }
+
+    /// Adds permits, or removes them if `n` is negative. The number of free permits may become negative.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_set_permits`](Self::try_set_permits). The command counts once or not at all. If the outcome is unknown
+    /// ([`Error::outcome_unknown`]), read [`available`](Self::available) before a repeat.
+    pub async fn add_permits(&self, n: i32) -> Result<()> {
+        self.set_if("add", n.into(), 0).await.map(drop)
+    }
+
+    /// Takes all free permits. Returns their number, which may be negative; the number is 0 afterwards.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed: permits of a dropped call are taken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add_permits`](Self::add_permits).
+    pub async fn drain(&self) -> Result<i64> {
+        let reply = self.client.engine().change(&self.name, self.change("drain", 0, 0)).await?;
+        match &reply {
+            Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(n)] => Ok(*n),
+                _ => Err(self.odd(&SET, &reply)),
+            },
+            _ => Err(self.odd(&SET, &reply)),
+        }
+    }
+
+    /// Returns the number of free permits: 0 if there is no number.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Only reads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DistLock::acquire`](crate::DistLock::acquire).
+    pub async fn available(&self) -> Result<i64> {
+        let call = Call { script: &NUMBER, keys: 1, words: vec![Arg::Text(self.name.key.clone())] };
+        let reply = self.client.engine().ask(&self.name, call).await?;
+        number_of(&reply).ok_or_else(|| self.odd(&NUMBER, &reply))
+    }
+
+    /// Deletes the number. Returns false if there was none. Waiters wait for a new one.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_set_permits`](Self::try_set_permits).
+    pub async fn delete(&self) -> Result<bool> {
+        self.set_if("delete", 0, 0).await
+    }
+
+    async fn set_if(&self, what: &'static str, n: i64, ttl_ms: i64) -> Result<bool> {
+        self.client.engine().change_if(&self.name, self.change(what, n, ttl_ms)).await
+    }
+
+    fn change(&self, what: &'static str, n: i64, ttl_ms: i64) -> Change {
+        let args = vec![Arg::Text(Bytes::from_static(what.as_bytes())), Arg::Int(n), Arg::Int(ttl_ms)];
+        Change { script: &SET, keys: vec![self.name.key.clone()], args, publishes: true }
+    }
+
+    fn odd(&self, script: &Script, reply: &Reply) -> Error {
+        Error::odd_reply(script.name, reply).about(&self.name.as_written)
+    }
+}
+
+/// Reads a number that Redis stores as text. No number counts as 0.
+pub(crate) fn number_of(reply: &Reply) -> Option<i64> {
+    match reply {
+        Reply::Nil => Some(0),
+        Reply::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        Reply::Int(_) | Reply::List(_) => None,
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("client", &self.client).field("name", &self.name).finish()
+    }
+}

@@ -1,0 +1,103 @@
+//! The commands of a semaphore that must count exactly once, and permits whose taker has gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use super::once;
+use crate::engine::Engine;
+use crate::engine::once::{Once, first_reply};
+use crate::error::{Error, Result};
+use crate::names::LockName;
+use crate::runtime::reaper::Finished;
+use crate::transport::Arg;
+use crate::transport::script::Script;
+
+static ACQUIRE: Script = Script::new("semaphore/acquire", once!("semaphore/acquire"));
+static RELEASE: Script = Script::new("semaphore/release", once!("semaphore/release")).announcing();
+static UNDO: Script = Script::new("semaphore/undo", once!("semaphore/undo")).announcing();
+
+/// Permits that were taken. Dropping this value returns them in the background, unless the caller keeps them.
+pub(super) struct Taken {
+    engine: Arc<Engine>,
+    name: Arc<LockName>,
+    n: u32,
+    kept: bool,
+}
+
+impl Taken {
+    /// The caller has the permits now.
+    pub(super) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if !self.kept {
+            let (engine, name, n) = (Arc::clone(&self.engine), Arc::clone(&self.name), self.n);
+            let reaper = engine.reaper.clone();
+            reaper.finish(Box::pin(async move {
+                let once = Once::new(&engine, &name);
+                once.finish(&RELEASE, vec![Arg::Int(n.into()), Arg::Int(0)]).await;
+            }));
+        }
+    }
+}
+
+/// Takes permits. `None`: there are not enough. Once begun, it is completed. Permits that no caller receives are
+/// returned.
+pub(super) fn acquire(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> BoxFuture<'static, Result<Option<Taken>>> {
+    let (engine, name) = (Arc::clone(engine), Arc::clone(name));
+    let reaper = engine.reaper.clone();
+    Box::pin(Finished::new(&reaper, async move {
+        let mut once = Once::new(&engine, &name);
+        let args = [Arg::Int(n.into())];
+        let outcome = match once.send(&ACQUIRE, &args, Duration::ZERO).await {
+            Ok(reply) => match first_reply(&reply) {
+                Some(1) => Ok(Some(Taken { engine: Arc::clone(&engine), name, n, kept: false })),
+                Some(0) => Ok(None),
+                _ => Err(Error::odd_reply(ACQUIRE.name, &reply)),
+            },
+            Err(error) => Err(error),
+        };
+        // A copy of a command without a grant may yet run.
+        let has_loose_copy = once.doubted && !matches!(outcome, Ok(Some(_)));
+        if has_loose_copy {
+            engine.reaper.finish(Box::pin(once.finish(&UNDO, args.to_vec())));
+        } else {
+            once.settle();
+        }
+        outcome
+    }))
+}
+
+/// Returns permits. False: there is no number, and nothing was done.
+pub(super) async fn release(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32, if_exists: bool) -> Result<bool> {
+    let (engine, name) = (Arc::clone(engine), Arc::clone(name));
+    let reaper = engine.reaper.clone();
+    Finished::new(&reaper, async move {
+        let mut once = Once::new(&engine, &name);
+        let args = vec![Arg::Int(n.into()), Arg::Int(i64::from(if_exists))];
+        let patience = engine.patience();
+        match once.send(&RELEASE, &args, patience).await {
+            Ok(reply) => {
+                once.settle();
+                match first_reply(&reply) {
+                    Some(done @ 0..=1) => Ok(done == 1),
+                    _ => Err(Error::odd_reply(RELEASE.name, &reply).about(&name.as_written)),
+                }
+            }
+            Err(error) => {
+                if once.doubted {
+                    engine.reaper.finish(Box::pin(once.finish(&RELEASE, args)));
+                } else {
+                    once.settle();
+                }
+                Err(error.about(&name.as_written))
+            }
+        }
+    })
+    .await
+}
