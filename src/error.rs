@@ -150,7 +150,7 @@ pub enum Error {
     /// The key of this name holds another kind of lock, or a value that is not a lock. This kind of lock cannot use
     /// the key.
     #[error(
-        "the key {name:?} holds {} than this kind of lock has (a plain lock is a string, every other lock a hash): {message}; \
+        "the key {name:?} holds {} than this kind of lock has (a plain lock, permits, a semaphore and a latch are strings, every other lock is a hash): {message}; \
          use one kind of lock for a name, or another name or name prefix",
         found.as_ref().map_or_else(|| "another type".to_owned(), |found| format!("another type ({found})"))
     )]

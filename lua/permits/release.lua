@@ -8,8 +8,9 @@
 --        `nil`      no permit of these was held, or not all with ARGV[2] = 1.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
 -- Idempotent: a repeat returns nothing. O(ids), in log of all held permits.
--- Redisson's state and message. Difference: nothing is announced while the count is not positive, because Redisson's
--- waiters fail on a negative number.
+-- Redisson's state. Differences: the message is always the number of free permits (Redisson's bulk release sends the number
+-- of released permits). Nothing is sent while that number is not positive, because Redisson's waiters fail on a negative
+-- number.
 
 local count, leases, now = KEYS[1], KEYS[2], clock()
 if ARGV[3] ~= '0' and now > tonumber(ARGV[3]) then return {-7, now} end

@@ -8,7 +8,8 @@
 -- Reply  `1` done; `0` nothing was changed, because there is a number already (`new`).
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
 -- Not idempotent with `add`: the caller limits its time. O(1) in the number of permits, or O(log n) with `total`.
--- Redisson's state. Differences: `add` keeps the expiry of the count, and a number that is not positive is not announced.
+-- Redisson's state. Differences: `add` keeps the expiry of the count. The message is the number of free permits, and none
+-- is sent if it is not positive, or if no permits were added. Redisson's message is the total, or the added number.
 
 local now = clock()
 if ARGV[3] ~= '0' and now > tonumber(ARGV[3]) then return {-7, now} end

@@ -19,7 +19,7 @@ local text = redis.call('get', key)
 local free = text and tonumber(text) or 0
 if what == 'delete' then return redis.call('del', key) end
 if what == 'drain' then
-  if text then redis.call('incrby', key, -free) end
+  if free ~= 0 then redis.call('decrby', key, free) end
   return {free}
 end
 if what == 'new' and text then return 0 end

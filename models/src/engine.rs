@@ -28,6 +28,10 @@ pub(crate) mod hold {
             FLAVOUR
         }
 
+        pub(crate) fn takes(&self) -> (&'static str, u32) {
+            (FLAVOUR, 0)
+        }
+
         pub(crate) fn courtesy(&self) -> Courtesy {
             Courtesy::ByMessage
         }

@@ -124,7 +124,7 @@ impl Client {
 
     /// Waits for the lock, as `engine::wait` does: turn, attempt, subscription, second attempt, sleep.
     pub(crate) async fn lock(&self, name: &Arc<LockName>) -> Grant {
-        let mut waiter = self.registry.enter(name, Some(FLAVOUR));
+        let mut waiter = self.registry.enter(name, Some((FLAVOUR, 0)));
         while !waiter.has_turn() {
             waiter.park(FOREVER, Until::Turn).await;
         }

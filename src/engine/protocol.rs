@@ -158,9 +158,9 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
         None
     }
 
-    /// Number of permits that one hold takes.
+    /// Number of permits that one hold takes. 0 for a lock.
     fn permits(&self) -> u32 {
-        1
+        0
     }
 
     /// Pauses between a waiter's attempts, for a lock whose releases may not be announced ([`Busy::announced`]).
@@ -172,6 +172,11 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
 impl dyn Protocol {
     pub(crate) fn flavour(&self) -> &'static str {
         self.nature().flavour
+    }
+
+    /// The waiters that a hold may be handed over to.
+    pub(crate) fn takes(&self) -> (&'static str, u32) {
+        (self.flavour(), self.permits())
     }
 
     pub(crate) fn other(&self) -> Option<&Arc<LockName>> {

@@ -128,8 +128,9 @@ impl PermitGuard {
     ///
     /// # Cost
     ///
-    /// One round trip, one command. A shorter lease needs one more command (`TIME`) if the client has not learned the
-    /// server's time for a minute.
+    /// One round trip, one command. A shorter lease needs one more of each if the client has not learned the server's time
+    /// for a minute. After a shorter lease, the next `extend` of this guard waits until no copy of this command can arrive
+    /// any more: one [`command_timeout`](crate::Builder::command_timeout) at most.
     ///
     /// # Cancel safety
     ///

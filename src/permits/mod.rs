@@ -15,7 +15,8 @@
 //!
 //! | step | `<name>` | `{<name>}:timeout` | message on `redisson_sc:{<name>}` |
 //! |---|---|---|---|
-//! | set to n | `n` | | `n` |
+//! | first set to n | `n` | | `n` |
+//! | change of the number | ± | | permits that are free, if some were added (Redisson: the new total or the added number) |
 //! | acquire k | − k | k members (id, 16 bytes), score = end of the lease in ms | permits that are left, if expired ones were returned |
 //! | renew, extend | | new scores | |
 //! | release k | + k | k members removed | permits that are free |
@@ -338,11 +339,11 @@ impl Permits {
     /// Releases the permits with these ids, all or none, whichever process holds them. Returns false if one of them is not
     /// held; then nothing is changed.
     ///
-    /// A guard of such a permit learns of it at its next renewal, and is lost then.
+    /// A guard of such a permit learns of it at its next renewal, and is lost then. Its other permits are released.
     ///
     /// # Cost
     ///
-    /// One round trip, one command.
+    /// As [`try_set_permits`](Self::try_set_permits).
     ///
     /// # Cancel safety
     ///

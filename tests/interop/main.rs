@@ -26,11 +26,13 @@ mod fleet_shares;
 mod force;
 mod group_kills;
 mod held;
+mod latch;
 mod listener;
 mod multi;
 mod names;
 mod nonreentrant;
 mod owners;
+mod permits;
 mod red;
 mod reentry;
 mod rig;
@@ -43,6 +45,7 @@ mod rw_share;
 mod rw_state;
 mod rw_wake;
 mod rw_watchdog;
+mod semaphore;
 mod sentinel;
 mod several;
 mod sides;
@@ -105,6 +108,17 @@ beside!(redisson_4_7_0, "4.7.0":
     fenced_quirks::fenced_acquire_removes_the_ttl_of_javas_multi_lock,
     spin::spin_release_wakes_no_reentrant_waiter,
     nonreentrant::nonreentrant_states_are_the_same, nonreentrant::nonreentrant_locks_exclude_each_other,
+    permits::permits_state_after_each_step_matches_redisson,
+    permits::permits_ids_of_each_side_are_extended_and_released_by_the_other,
+    permits::permits_bulk_release_with_an_expired_id_releases_nothing,
+    semaphore::permit_waiters_are_served_by_releases_and_additions_of_the_other_side,
+    semaphore::permit_waiters_are_served_when_a_lease_of_the_other_side_ends,
+    semaphore::permit_counter_is_exact_with_clients_of_both_languages,
+    semaphore::semaphore_state_after_each_step_matches_redisson, semaphore::semaphore_waiters_are_served_by_the_other_side,
+    semaphore::semaphore_counter_is_exact_with_clients_of_both_languages,
+    latch::latch_state_after_each_step_matches_redisson,
+    latch::latch_waiters_of_both_sides_go_on_whichever_side_counts_down_last,
+    latch::latch_deleted_by_us_ends_the_waits_of_both_sides, latch::latch_deleted_by_java_ends_only_our_waits,
     group_kills::our_waiters_acquire_after_java_holders_are_killed, group_kills::java_waiters_acquire_after_our_holders_are_killed,
     fleet::fleet_of_reentrant_locks_keeps_exclusion_after_kills, fleet::fleet_of_fair_locks_keeps_exclusion_after_kills,
     fleet::fleet_of_read_write_locks_keeps_exclusion_after_kills, fleet::fleet_of_fenced_locks_keeps_exclusion_after_kills,
@@ -136,6 +150,17 @@ beside!(redisson_3_52_0, "3.52.0":
     red::red_state_after_each_step_matches_redisson, red::red_locks_exclude_each_other,
     multi::multi_state_after_each_step_matches_redisson,
     fenced::fenced_state_after_each_step_matches_redisson,
+    permits::permits_state_after_each_step_matches_redisson,
+    permits::permits_ids_of_each_side_are_extended_and_released_by_the_other,
+    permits::permits_bulk_release_with_an_expired_id_releases_nothing,
+    semaphore::permit_waiters_are_served_by_releases_and_additions_of_the_other_side,
+    semaphore::permit_waiters_are_served_when_a_lease_of_the_other_side_ends,
+    semaphore::permit_counter_is_exact_with_clients_of_both_languages,
+    semaphore::semaphore_state_after_each_step_matches_redisson, semaphore::semaphore_waiters_are_served_by_the_other_side,
+    semaphore::semaphore_counter_is_exact_with_clients_of_both_languages,
+    latch::latch_state_after_each_step_matches_redisson,
+    latch::latch_waiters_of_both_sides_go_on_whichever_side_counts_down_last,
+    latch::latch_deleted_by_us_ends_the_waits_of_both_sides, latch::latch_deleted_by_java_ends_only_our_waits,
     cluster::cluster_locks_exclude_and_wake_the_other_side, cluster::cluster_failover_admits_no_second_holder,
     cluster::cluster_slot_move_admits_no_second_holder,
     sentinel::sentinel_java_locks_are_acknowledged_by_replicas, sentinel::sentinel_locks_exclude_and_wake_the_other_side,

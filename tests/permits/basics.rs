@@ -3,6 +3,7 @@
 use distlock::{Acquire, Error, Owner, PermitId};
 
 use crate::rig::{counts, is_busy, permits, take, with};
+use bed::cost::sent;
 use bed::{becomes, ends, eventually, ms, secs};
 
 #[tokio::test]
@@ -99,12 +100,14 @@ async fn watchdog_renews_permits_and_an_explicit_lease_ends() {
         let watched = take(&gate, 2).await;
         let leased = gate.acquire_with(1, Acquire::new().lease(ms(700))).await.unwrap().unwrap();
         let lost = leased.lost();
+        let ends = async || bed.admin.cmd::<Vec<String>>(&["ZRANGE", "{gate}:timeout", "-1", "-1", "WITHSCORES"]).await[1].clone();
         for _ in 0..2 {
-            let before = watched.deadline();
-            eventually("a renewal", async || watched.deadline() > before).await;
+            let before = ends().await;
+            eventually("a renewal", async || ends().await > before).await;
         }
         assert!(matches!(lost.await, Error::Lost { .. }));
-        assert!(watched.is_held() && counts(&gate).await == (1, 2));
+        becomes("free and held permits", (1, 2), async || counts(&gate).await).await;
+        assert!(watched.is_held());
         watched.release().await.unwrap();
     })
     .await;
@@ -176,6 +179,34 @@ async fn permits_ignore_the_owner_of_the_scope() {
                 both.1.release().await.unwrap();
             })
             .await;
+    })
+    .await;
+}
+
+/// Inside one process, permits go from guard to waiter without a command, but only to a waiter that wants as many.
+#[tokio::test]
+async fn permits_are_handed_over_inside_the_process() {
+    permits(async |bed| {
+        let client = bed.connect(bed.still_builder().handoff_limit(1000).handoff_time(secs(600))).await;
+        let gate = with(&client, "gate", 4).await;
+        let guards = [gate.acquire(2).await.unwrap(), gate.acquire(2).await.unwrap()];
+        let mut waiting = Vec::new();
+        for n in 0..20 {
+            let gate = gate.clone();
+            waiting.push(tokio::spawn(async move { gate.acquire(2).await }));
+            becomes("waiters", n + 1, async || client.stats().waiting).await;
+        }
+        becomes("subscribers", 1, async || bed.admin.channels().await.len()).await;
+        sent(bed).await;
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        for task in waiting {
+            ends("the waiter", task).await.unwrap().unwrap().release().await.unwrap();
+        }
+        let scripts = sent(bed).await.get("evalsha").copied().unwrap_or(0);
+        assert!(scripts <= 20, "{scripts} commands for 22 acquires and releases");
+        assert_eq!(counts(&gate).await, (4, 0));
     })
     .await;
 }

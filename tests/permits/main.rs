@@ -1,4 +1,10 @@
 //! Permits: never more than n at a time, whoever dies, and every permit comes back.
 
 mod basics;
+mod big;
+mod cancel;
+mod cost;
+mod faults;
+mod lost;
+mod order;
 mod rig;

@@ -58,6 +58,7 @@ async fn number_follows_every_way_to_change_it() {
         seats.acquire(2).await.unwrap();
         seats.add_permits(-5).await.unwrap();
         assert_eq!(available(&seats).await, -4);
+        assert_eq!((seats.drain().await.unwrap(), seats.drain().await.unwrap()), (-4, 0));
         seats.set_permits(7).await.unwrap();
         assert_eq!(available(&seats).await, 7);
         assert!(seats.delete().await.unwrap() && !seats.delete().await.unwrap());

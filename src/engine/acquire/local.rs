@@ -44,17 +44,15 @@ impl Request {
             }
         }
         let nature = self.protocol.nature();
-        let is_alone = nature.sharing == Sharing::Alone;
-        let may_hand_over = self.fresh && self.lease.is_none() && is_alone && !nature.fenced;
-        let held_as = if nature.is_shared() {
-            HeldAs::Shared
-        } else if may_hand_over {
-            HeldAs::MayHandOver
-        } else {
-            HeldAs::Alone
+        let may_hand_over = self.fresh && self.lease.is_none() && !nature.is_shared() && !nature.fenced;
+        let held_as = match nature.sharing {
+            Sharing::Shared => HeldAs::Shared,
+            Sharing::Counted if may_hand_over => HeldAs::Counted,
+            Sharing::Alone if may_hand_over => HeldAs::MayHandOver,
+            Sharing::Counted | Sharing::Alone => HeldAs::Alone,
         };
-        let mut waiter =
-            self.engine.registry.enter(self.protocol.name(), may_hand_over.then(|| self.protocol.flavour()));
+        let takes = may_hand_over.then(|| self.protocol.takes());
+        let mut waiter = self.engine.registry.enter(self.protocol.name(), takes);
         if self.others_may_wait_as_owner() {
             waiter.sit_as(&self.owner);
         }
@@ -134,8 +132,10 @@ impl Awaited for LockWait<'_> {
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
         // While this process may hand the lock over to this waiter, no attempt is needed. After a wake-up, another
         // client may have changed the lock.
-        let engine = &self.request.engine;
-        let left = waiter.held_here(engine.now()).filter(|_| !woken)?;
+        let (engine, is_counted) = (&self.request.engine, self.request.protocol.nature().is_counted());
+        let left = if is_counted { waiter.busy_for(engine.now()) } else { waiter.held_here(engine.now()) };
+        let left = left.filter(|_| !woken)?;
+        self.attempts.has_seen_busy |= is_counted;
         let pause = Pause { most: left.min(engine.options.poll_cap), news: self.attempts.news() };
         Some(self.backed_off(pause))
     }
@@ -162,6 +162,9 @@ impl Awaited for LockWait<'_> {
             waiter.note_held_back(self.attempts.found == Found::HeldBack);
         }
         let pause = self.attempts.pause();
+        if listening && self.request.protocol.nature().is_counted() && !self.attempts.is_failing() {
+            waiter.note_busy_until(self.request.engine.now() + pause.most);
+        }
         Ok(Asked::Busy(self.backed_off(pause)))
     }
 }

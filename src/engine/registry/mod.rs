@@ -62,7 +62,7 @@ mod waiter;
 
 pub(crate) use park::{Parked, Until};
 pub(crate) use slot::{Passed, Wakes};
-use slot::{Seat, Slot};
+use slot::{Seat, Slot, share};
 pub(crate) use turns::Courtesy;
 use turns::{ReleaseInfo, Taken};
 pub(crate) use waiter::{HeldAs, Waiter};
@@ -73,6 +73,9 @@ const SHARDS: usize = 16;
 /// of a new name only every `TRIED`th time.
 const LONELY: u32 = 8;
 const TRIED: u32 = 16;
+
+/// The holds that a waiter may take over: their flavour and number of permits.
+pub(crate) type Takes = (&'static str, u32);
 
 type Names = HashMap<Arc<LockName>, Slot, ReadyHash>;
 type Shard<'a> = MutexGuard<'a, Names>;
@@ -135,9 +138,9 @@ impl Registry {
         &self.shards[shard(name, SHARDS)]
     }
 
-    /// Adds a waiter to the local queue of a name. The first waiter gets the turn at once. `takes`: the flavour of a
-    /// lock that may be handed over to this waiter.
-    pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: Option<&'static str>) -> Waiter {
+    /// Adds a waiter to the local queue of a name. The first waiter gets the turn at once. `takes`: the holds
+    /// that may be handed over to this waiter.
+    pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: Option<Takes>) -> Waiter {
         let mut shard = self.shard(name).lock();
         let mut waiter = Waiter {
             registry: Arc::clone(self),
@@ -178,22 +181,26 @@ impl Registry {
         let Some(slot) = shard.get_mut(name) else { return false };
         let time = slot.turns.turn(self.time);
         let yields = self.take_turns && hold.protocol.courtesy() != Courtesy::None;
-        let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else {
+        let turn = match &mut slot.local {
+            Some(local) if Arc::ptr_eq(&local.hold, hold) => Some(&mut local.turn),
+            _ => slot.shares.get_mut(&share(hold)),
+        };
+        let Some(turn) = turn else {
             if yields {
                 slot.turns.release_begins(false, now);
             }
             return false;
         };
-        if local.handoffs < self.limit
-            && now.since(local.since) < time
-            && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.flavour()))
+        if turn.handoffs < self.limit
+            && now.since(turn.since) < time
+            && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.takes()))
         {
             let mut state = seat.state.lock();
             if !state.departed
                 && state.handed.is_none()
                 && let Some(grant) = open()
             {
-                local.handoffs += 1;
+                turn.handoffs += 1;
                 state.handed = Some(grant);
                 drop(state);
                 wakes.notify(seat);
@@ -204,7 +211,7 @@ impl Registry {
             slot.turns.release_begins(true, now);
         }
         slot.seen_busy = Some(now);
-        slot.local = None;
+        slot.no_longer_holds(hold);
         if slot.is_vacant() {
             shard.remove(name);
             slim(&mut shard);
@@ -216,9 +223,7 @@ impl Registry {
         let (name, mut wakes) = (hold.name(), Wakes::default());
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
-        if slot.local.as_ref().is_some_and(|local| Arc::ptr_eq(&local.hold, hold)) {
-            slot.local = None;
-        }
+        slot.no_longer_holds(hold);
         if let Some(seat) = &slot.contender {
             seat.wake(&mut wakes);
         }

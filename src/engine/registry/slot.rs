@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::Takes;
 use super::turns::Turns;
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::sync::{Mutex, Notify};
@@ -29,6 +30,8 @@ pub(super) struct Slot {
     pub(super) retiring: bool,
     pub(super) idle_since: Option<Moment>,
     pub(super) local: Option<Local>,
+    /// The holds of permits that may be handed over, by [`share`].
+    pub(super) shares: BTreeMap<usize, Turn>,
     /// True if the contender's last attempt was refused because waiters of the other half (of a read-write lock) come
     /// first.
     pub(super) held_back: bool,
@@ -36,6 +39,9 @@ pub(super) struct Slot {
     pub(super) opened: Option<Moment>,
     /// When this process last saw the lock held.
     pub(super) seen_busy: Option<Moment>,
+    /// Until when the last answer about permits is valid for requests of this kind, unless a message arrives. None while
+    /// there is no contender, because nobody notes messages then.
+    pub(super) busy_until: Option<(Takes, Moment)>,
     pub(super) turns: Turns,
     /// True while `Registry::forget_turns` waits to end the way (a pause, see `turns.rs`).
     pub(super) forgetting: bool,
@@ -53,19 +59,35 @@ pub(super) enum Listening {
     Live,
 }
 
-/// A hold of this process that may be handed over.
+/// An exclusive hold of this process that may be handed over.
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) hold: Arc<Hold>,
+    pub(super) turn: Turn,
+}
+
+/// How often a hold was handed over inside this process, and since when this process has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
     pub(super) handoffs: u32,
     pub(super) since: Moment,
 }
 
+impl Turn {
+    pub(super) const fn new(since: Moment) -> Self {
+        Self { handoffs: 0, since }
+    }
+}
+
+/// Key in [`Slot::shares`]. A hold leaves the map before its memory is freed.
+pub(super) fn share(hold: &Arc<Hold>) -> usize {
+    Arc::as_ptr(hold) as usize
+}
+
 #[derive(Debug)]
 pub(super) struct Seat {
-    /// The flavour of the locks that may be handed over to this waiter, although another owner acquired them. None: no
-    /// hand-over.
-    pub(super) takes: Option<&'static str>,
+    /// The holds that may be handed over to this waiter, although another owner acquired them. None: no hand-over.
+    pub(super) takes: Option<Takes>,
     pub(super) state: Mutex<SeatState>,
     pub(super) notify: Notify,
 }
@@ -109,7 +131,16 @@ pub(crate) struct Passed {
 impl Slot {
     pub(super) fn is_vacant(&self) -> bool {
         let waited_for = self.turn || !self.queue.is_empty() || !self.by_owner.is_empty();
-        !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.is_giving_way()
+        let holds = self.local.is_some() || !self.shares.is_empty();
+        !waited_for && !holds && self.listening == Listening::Off && !self.turns.is_giving_way()
+    }
+
+    /// Forgets a hold that may not be handed over any more.
+    pub(super) fn no_longer_holds(&mut self, hold: &Arc<Hold>) {
+        if self.local.as_ref().is_some_and(|local| Arc::ptr_eq(&local.hold, hold)) {
+            self.local = None;
+        }
+        self.shares.remove(&share(hold));
     }
 
     /// True if the subscription is confirmed, and no loss of it is known.
@@ -152,6 +183,7 @@ impl Slot {
     pub(super) fn let_in(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
+        self.busy_until = None;
         self.departed = 0;
         self.held_back = false;
         let opened = self.opened.take();
@@ -180,6 +212,7 @@ impl Slot {
             self.contender = Some(seat);
             return;
         }
+        self.busy_until = None;
     }
 }
 

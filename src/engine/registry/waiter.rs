@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Registry;
-use super::slot::{Local, Passed, Seat, SeatState, Slot, Ticket, Wakes};
+use super::slot::{Local, Passed, Seat, SeatState, Slot, Ticket, Turn, Wakes, share};
+use super::{Registry, Takes};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
 use crate::engine::sync::{Mutex, Notify};
@@ -23,6 +23,8 @@ pub(crate) enum HeldAs {
     MayHandOver,
     /// As a share, so that the queued waiters may acquire shares too.
     Shared,
+    /// As permits. Their release may hand them over to the next waiter, if it wants as many.
+    Counted,
 }
 
 /// Dropping the waiter removes it from the queue and passes on its turn.
@@ -32,8 +34,8 @@ pub(crate) struct Waiter {
     pub(super) name: Arc<LockName>,
     /// None for a name's first waiter until [`Waiter::sit`] creates its seat. A waiter without a seat has the turn.
     pub(super) seat: Option<Arc<Seat>>,
-    /// Flavour of the holds that it may be handed: [`Seat::takes`].
-    pub(super) takes: Option<&'static str>,
+    /// The holds that it may be handed: [`Seat::takes`].
+    pub(super) takes: Option<Takes>,
     /// Key in `Slot::by_owner`, if the owner may have several waiters.
     pub(super) ticket: Option<Ticket>,
     /// True once this waiter is included in [`Registry::waiting`].
@@ -147,8 +149,11 @@ impl Waiter {
     /// After [`Self::stops_looking`] the flag stays set.
     pub(crate) fn handed(&self) -> Option<Grant> {
         let mut state = self.seat.as_ref()?.state.lock();
-        state.woken &= state.leaves_wakeups;
-        state.handed.take()
+        let handed = state.handed.take();
+        // A message may be about more permits than those that were handed over. Then the next waiter is woken.
+        let has_permits = handed.is_some() && self.takes.is_some_and(|(_, permits)| permits > 0);
+        state.woken &= state.leaves_wakeups || has_permits;
+        handed
     }
 
     /// Takes the lock that the server passed on to this waiter, if any. Clears wake-ups as [`Self::handed`] does.
@@ -190,6 +195,23 @@ impl Waiter {
         }
     }
 
+    /// Records that the contender's request for permits was refused, and until when that answer is valid without a
+    /// message. The next contender then need not ask the same.
+    pub(crate) fn note_busy_until(&self, until: Moment) {
+        let Some(takes) = self.takes else { return };
+        if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
+            slot.busy_until = Some((takes, until));
+        }
+    }
+
+    /// For how long the answer to an earlier contender's request for as many permits is still valid.
+    pub(crate) fn busy_for(&self, now: Moment) -> Option<Duration> {
+        let shard = self.registry.shard(&self.name).lock();
+        let slot = shard.get(&self.name).filter(|slot| slot.is_live())?;
+        let (_, until) = slot.busy_until.filter(|(takes, _)| self.takes == Some(*takes))?;
+        Some(until.since(now)).filter(|left| !left.is_zero())
+    }
+
     /// True if this process saw the lock held at or after `since`, or has a hold that it may hand over. False for a
     /// waiter without a seat.
     pub(crate) fn knows_busy(&self, since: Moment) -> bool {
@@ -226,7 +248,7 @@ impl Waiter {
         self.seat.as_ref().and(self.takes)?;
         let shard = self.registry.shard(&self.name).lock();
         let hold = &shard.get(&self.name)?.local.as_ref()?.hold;
-        hold.left(now).filter(|_| self.takes == Some(hold.protocol.flavour()))
+        hold.left(now).filter(|_| self.takes == Some(hold.protocol.takes()))
     }
 
     /// This waiter acquired the lock. Passes the turn on, and records the hold if it may be handed over later.
@@ -239,7 +261,10 @@ impl Waiter {
             }
             if held_as == HeldAs::MayHandOver && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold))
             {
-                slot.local = Some(Local { hold: Arc::clone(hold), handoffs: 0, since: now });
+                slot.local = Some(Local { hold: Arc::clone(hold), turn: Turn::new(now) });
+            }
+            if held_as == HeldAs::Counted {
+                slot.shares.entry(share(hold)).or_insert(Turn::new(now));
             }
         });
         drop(stray);

@@ -114,7 +114,8 @@ pub(crate) fn release_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lo
     reaper.finish(Box::pin(async move {
         let _order = hold.in_order().await;
         for number in lost {
-            let mine = (end != End::Gone).then_some(number);
+            // If one permit of a hold is gone, the others may still be there.
+            let mine = (end != End::Gone || hold.protocol.nature().is_counted()).then_some(number);
             let (lease_left, in_server, mut owed) = {
                 let mut book = hold.book();
                 (lease_left(&engine, &hold, &book), Moment::from_nanos(book.until_in_server()), book.owed())

@@ -55,7 +55,9 @@ pub(super) async fn send(
     yields: bool,
 ) -> Sent {
     let owner = &hold.owner;
-    let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
+    // A hold of permits shares its lease with no other hold.
+    let is_alone = *id == HoldId::Only || hold.protocol.nature().is_counted();
+    let mine = if is_alone { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
     // A server that is out of memory accepts only an owner's last release. So if another release of this owner waits, a
     // refused release is not retried, but included in the waiting release.
     let gives_up = |fault: &Fault| {

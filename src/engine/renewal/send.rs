@@ -25,7 +25,7 @@ pub(super) async fn renew(engine: &Arc<Engine>, placed: Part, which: Which) -> R
     let due = placed.into_iter().filter_map(|(placement, hold)| {
         let nature = hold.protocol.nature();
         let only_confirms = which.only_confirms(&hold.book(), nature.leases_apart)?;
-        let work = hold.protocol.permits() as usize;
+        let work = (hold.protocol.permits() as usize).max(1);
         Some(Due { placement, renewal: nature.renewal, only_confirms, work, hold })
     });
     let batches = plan(due.collect(), engine.options.watchdog_batch, knowledge.is_some());

@@ -67,16 +67,16 @@ async fn turn_goes_to_next_waiter_when_a_waiter_leaves() {
 async fn queue_shrinks_after_many_waiters_have_left() {
     let (client, fake, registry) = with_registry();
     let name = LockName::new("", "x");
-    let contender = registry.enter(&name, Some("reentrant"));
+    let contender = registry.enter(&name, Some(("reentrant", 0)));
     assert!(contender.has_turn());
-    let last = registry.enter(&name, Some("reentrant"));
+    let last = registry.enter(&name, Some(("reentrant", 0)));
     for _ in 0..100_000 {
-        drop(registry.enter(&name, Some("reentrant")));
+        drop(registry.enter(&name, Some(("reentrant", 0))));
     }
     assert!(registry.queued(&name) < 100, "{}", registry.queued(&name));
     // Drops all waiters but `last` at once, in order, in reverse order, or every second one first.
     for way in 0..3 {
-        let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, Some("reentrant"))).collect();
+        let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, Some(("reentrant", 0)))).collect();
         assert_eq!(registry.waiting(), 100_001);
         match way {
             0 => drop(places),
@@ -183,7 +183,7 @@ async fn subscription_completes_and_ends_whenever_its_waiter_leaves() {
     let (client, fake, registry) = with_registry();
     let name = LockName::new("", "x");
     for polls in 0..3 {
-        let mut waiter = registry.enter(&name, Some("reentrant"));
+        let mut waiter = registry.enter(&name, Some(("reentrant", 0)));
         waiter.sit();
         let mut listen = Box::pin(waiter.listen(secs(1)));
         if polls == 0 {
@@ -209,7 +209,7 @@ async fn subscription_completes_and_ends_whenever_its_waiter_leaves() {
 async fn wake_up_before_park_is_not_lost() {
     let (client, fake, registry) = with_registry();
     let name = LockName::new("", "x");
-    let mut waiter = registry.enter(&name, Some("reentrant"));
+    let mut waiter = registry.enter(&name, Some(("reentrant", 0)));
     waiter.sit();
     waiter.listen(secs(1)).await;
     assert!(waiter.is_listening() && waiter.handed().is_none());
@@ -220,7 +220,7 @@ async fn wake_up_before_park_is_not_lost() {
     // The call of `handed` has taken all earlier messages.
     assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::TimedOut);
     // Messages do not wake the waiters behind the contender.
-    let behind = registry.enter(&name, Some("reentrant"));
+    let behind = registry.enter(&name, Some(("reentrant", 0)));
     let mut parked = Box::pin(behind.park(secs(5), Until::Turn));
     assert!(futures::poll!(&mut parked).is_pending());
     fake.publish("x");
