@@ -141,6 +141,13 @@ pub enum Error {
         /// The lock and the server, if known.
         origin: Origin,
     },
+    /// A party of a [barrier](mod@crate::barrier) died before all had arrived, or the barrier's keys were deleted. All
+    /// waiting parties of the round get this error. The next round starts with no arrivals.
+    #[error("the barrier {name:?} is broken: a party died before all had arrived; arrive again for the next round")]
+    Broken {
+        /// The barrier's name.
+        name: Arc<str>,
+    },
     /// This server or build does not support the operation.
     #[error("{what}")]
     Unsupported {

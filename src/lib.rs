@@ -32,6 +32,7 @@
 //! | at most n holders at a time | [permits](mod@permits) | here |
 //! | permits that one process takes and another returns | [semaphore](mod@semaphore) | here |
 //! | waiting until n events have happened | [latch](mod@latch) | here |
+//! | n parties that wait for each other | [barrier](mod@barrier) | here |
 //!
 //! # Safety in five sentences
 //!
@@ -53,6 +54,7 @@
 #![deny(missing_docs)]
 
 mod acquire;
+pub mod barrier;
 mod capabilities;
 mod client;
 mod config;
@@ -95,6 +97,7 @@ mod world;
 use distlock_wire::slim;
 
 pub use acquire::Acquire;
+pub use barrier::{Barrier, BarrierWait};
 pub use capabilities::Capabilities;
 pub use client::{Builder, Client, Renewed, Stats};
 pub use config::{Acks, Backoff, Credentials, Options, Prefer, Sharded, Tls};

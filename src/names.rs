@@ -32,6 +32,10 @@ const PERMITS_CHANNEL: &str = "redisson_sc";
 /// The channel of a latch. Redisson always puts the name behind it in braces.
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
+/// The state of a barrier, and its channel. Redisson has no barrier.
+const BARRIER: &str = "distlock_barrier";
+const BARRIER_CHANNEL: &str = "distlock_barrier__channel";
+
 /// The tokens of commands that must count exactly once (`lua/common/once.lua`).
 const ONCE: &str = "distlock_once";
 
@@ -106,6 +110,19 @@ impl LockName {
         let channel = Bytes::from(format!("{LATCH_CHANNEL}{{{key}}}"));
         let (as_written, key, slot) = (Arc::from(written), Bytes::from(key), OnceLock::new());
         Arc::new(Self { as_written, key, channel, lock: None, half: Half::Latch, hash, slot })
+    }
+
+    /// The name of a barrier.
+    pub(crate) fn of_barrier(prefix: &str, written: &str) -> Arc<Self> {
+        let raw = format!("{prefix}{written}");
+        let (key, channel) = (Bytes::from(tagged(BARRIER, &raw)), Bytes::from(tagged(BARRIER_CHANNEL, &raw)));
+        let (as_written, hash, slot) = (Arc::from(written), seeded(&key), OnceLock::new());
+        Arc::new(Self { as_written, key, channel, lock: None, half: Half::Whole, hash, slot })
+    }
+
+    /// The parties of a barrier that have arrived.
+    pub(crate) fn parties(&self) -> Bytes {
+        Bytes::from([&self.key[..], b":parties"].concat())
     }
 
     fn on(channel: &str, prefix: &str, written: &str, half: Half, salt: u64) -> Self {
@@ -279,6 +296,9 @@ mod tests {
             assert_eq!(latch.channel, format!("redisson_countdownlatch__channel__{{{key}}}"));
             assert!(latch != permits && latch.key == key);
             assert_eq!(latch.token("u", 2), format!("distlock_once{suffix}:u:2"));
+            let barrier = LockName::of_barrier(prefix, plain);
+            assert_eq!(barrier.parties(), format!("distlock_barrier{suffix}:parties"));
+            assert_eq!(barrier.channel, format!("distlock_barrier__channel{suffix}"));
             let (read, write) = LockName::halves(prefix, plain);
             assert!(read != write && read != name && write != name);
             assert!([&name, &read, &write].into_iter().all(|other| *other != own));

@@ -29,6 +29,7 @@ const ROOMS: &[&[&str]] = &[
         "permits",
         "semaphore",
         "latch",
+        "barrier",
     ],
     // Configuration from files.
     &["settings", "redisson"],

@@ -14,37 +14,54 @@
 local count, leases, now = KEYS[1], KEYS[2], clock()
 if ARGV[3] ~= '0' and now > tonumber(ARGV[3]) then return {-7, now} end
 local ids, till = split(ARGV[1]), now + tonumber(ARGV[2])
-local free, reclaimed = reclaim(count, leases, now)
+local before, expired = read_count(count), list_expired(leases, now)
+local free, missing = before + #expired, #ids
 
-local missing = #ids
 if free < missing then
   -- For a repeat, the permits of this hold are not missing.
   for _, id in ipairs(ids) do
-    if redis.call('zscore', leases, id) then missing = missing - 1 end
+    local ends = redis.call('zscore', leases, id)
+    if ends and tonumber(ends) > now then missing = missing - 1 end
   end
 end
 if free < missing then
-  if reclaimed > 0 and free > 0 then redis.pcall(ARGV[4], ARGV[5], free) end
-  -- The permit whose end makes this request possible.
-  local last = redis.call('zrange', leases, missing - free - 1, missing - free - 1, 'WITHSCORES')
+  -- The permit whose end makes this request possible. The expired ones are in front of it.
+  local at = #expired + missing - free - 1
+  local last = redis.call('zrange', leases, at, at, 'WITHSCORES')
+  if #expired > 0 then
+    redis.call('zrem', leases, unpack(expired))
+    redis.call('incrby', count, #expired)
+    if free > 0 then redis.pcall(ARGV[4], ARGV[5], free) end
+  end
   local ends = tonumber(last[2]) or NO_END
   return ends < NO_END and math.max(ends - now, 0) or -1
 end
 
-local entries = {}
+local entries, mine, old = {}, {}, {}
 for _, id in ipairs(ids) do
   entries[#entries + 1] = till
   entries[#entries + 1] = id
+  mine[id] = true
 end
+for _, id in ipairs(expired) do
+  if not mine[id] then old[#old + 1] = id end
+end
+-- The new permits first: in a slot that is being moved, the server refuses to create the key again once it is gone.
 local added = redis.call('zadd', leases, unpack(entries))
-if added > 0 then
-  free = redis.pcall('decrby', count, added)
-  if error_of(free) then
-    redis.pcall('zrem', leases, unpack(ids))
-    return free
+local change = #old - added
+if added > 0 or #expired > 0 then
+  local done = redis.pcall('incrby', count, change)
+  if error_of(done) then
+    if added > 0 then redis.pcall('zrem', leases, unpack(ids)) end
+    return done
   end
+end
+if #old > 0 and error_of(redis.pcall('zrem', leases, unpack(old))) then
+  -- They stay in the set, so they are not free.
+  redis.pcall('incrby', count, -#old)
 end
 local ttl = redis.call('pttl', count)
 if ttl > 0 then redis.call('pexpire', leases, ttl) end
-if reclaimed > 0 and free > 0 then redis.pcall(ARGV[4], ARGV[5], free) end
+free = before + change
+if #expired > 0 and free > 0 then redis.pcall(ARGV[4], ARGV[5], free) end
 return nil

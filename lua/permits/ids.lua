@@ -34,11 +34,7 @@ local function read_count(key)
   return text and tonumber(text) or 0
 end
 
--- Returns expired permits to the count. Returns the count, and how many permits were returned.
-local function reclaim(count, leases, now)
-  local free = read_count(count)
-  local expired = redis.call('zrangebyscore', leases, 0, now, 'LIMIT', 0, MOST)
-  if #expired == 0 then return free, 0 end
-  redis.call('zrem', leases, unpack(expired))
-  return redis.call('incrby', count, #expired), #expired
+-- The expired permits that one script returns to the count, those that ended first in front.
+local function list_expired(leases, now)
+  return redis.call('zrangebyscore', leases, 0, now, 'LIMIT', 0, MOST)
 end

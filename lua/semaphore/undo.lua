@@ -8,9 +8,12 @@
 
 local before = ran_before()
 if before and before[1] == -7 then return before end
+local has_run = before and before[2] == '1'
+-- Reads the number before the first write, so that a missing key of a slot that is being moved stops the script.
+if has_run then read_number(KEYS[1]) end
 -- The acquire notes 1, this script 0.
 ran('0')
-if not before or before[2] ~= '1' then return 0 end
+if not has_run then return 0 end
 local free = redis.pcall('incrby', KEYS[1], ARGV[4])
 if type(free) == 'table' then
   redis.pcall('set', KEYS[2], ARGV[1] .. ':1', 'px', ARGV[2])

@@ -39,7 +39,21 @@ impl Lanes {
     }
 }
 
-/// One command that must count exactly once. Its token is free for other commands when the outcome is known.
+/// A command that must count exactly once.
+pub(crate) struct Command {
+    pub(crate) script: &'static Script,
+    /// Keys after the name's key and the token.
+    pub(crate) keys: Vec<Bytes>,
+    pub(crate) args: Vec<Arg>,
+}
+
+impl Command {
+    pub(crate) fn new(script: &'static Script, args: impl IntoIterator<Item = Arg>) -> Self {
+        Self { script, keys: Vec::new(), args: args.into_iter().collect() }
+    }
+}
+
+/// One use of a token, for a command and its undo. The token is free for other commands when the outcome is known.
 pub(crate) struct Once {
     engine: Arc<Engine>,
     name: Arc<LockName>,
@@ -79,9 +93,10 @@ impl Once {
         self.engine.patience() + options.command_timeout.saturating_mul(3) + Duration::from_secs(1)
     }
 
-    /// Sends a command with this token until it is answered, for at most `patience`. Arguments: the number, the time to
-    /// live of the token, the last moment, `args`, and then the publish command and the channel.
-    pub(crate) async fn send(&mut self, script: &'static Script, args: &[Arg], patience: Duration) -> Result<Reply> {
+    /// Sends a command with this token until it is answered, for at most `patience`. Keys: the name's key, the token, and
+    /// the command's keys. Arguments: the number, the time to live of the token, the last moment, the command's arguments,
+    /// the publish command, and the channel.
+    pub(crate) async fn send(&mut self, command: &Command, patience: Duration) -> Result<Reply> {
         let Self { engine, name, .. } = self;
         let (engine, name) = (Arc::clone(engine), Arc::clone(name));
         let until = self.until.min(engine.now() + patience);
@@ -91,11 +106,13 @@ impl Once {
             let sent = engine.now();
             let call = |clock: &ServerClock| {
                 let mut words = vec![Arg::Text(name.key.clone()), Arg::Text(self.token.clone())];
+                words.extend(command.keys.iter().cloned().map(Arg::Text));
+                let keys = words.len();
                 words.extend(begin.iter().cloned());
                 words.push(Arg::Int(clock.last(sent, engine.options.command_timeout)));
-                words.extend(args.iter().cloned());
+                words.extend(command.args.iter().cloned());
                 words.extend([engine.topology.publish(), name.channel.clone()].map(Arg::Text));
-                Call { script, keys: 2, words }
+                Call { script: command.script, keys, words }
             };
             let fault = match engine.topology.run_timed(&name, call).await {
                 Ok(answered) => match too_late(&answered.reply) {
@@ -119,11 +136,13 @@ impl Once {
     }
 
     /// Sends a command without a caller until it is answered, or until a repeat would not be recognised any more.
-    pub(crate) async fn finish(mut self, script: &'static Script, args: Vec<Arg>) {
+    pub(crate) async fn finish(mut self, command: Command) {
         while self.engine.now() < self.until {
-            match self.send(script, &args, Duration::MAX).await {
+            match self.send(&command, Duration::MAX).await {
                 Ok(_) => return self.settle(),
-                Err(error) => tracing::debug!(%error, script = script.name, "a command without a caller failed"),
+                Err(error) => {
+                    tracing::debug!(%error, script = command.script.name, "a command without a caller failed");
+                }
             }
             let pause = self.engine.pause(1);
             tokio::time::sleep(pause).await;

@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use crate::client::Client;
 use crate::engine::change::Change;
-use crate::engine::once::{Once, first_reply};
+use crate::engine::once::{Command, Once, first_reply};
 use crate::engine::wait::Looking;
 use crate::error::{Error, Result};
 use crate::names::LockName;
@@ -143,8 +143,8 @@ impl Latch {
         let (name, reaper) = (Arc::clone(&self.name), engine.reaper.clone());
         let down = async move {
             let mut once = Once::new(&engine, &name);
-            let args = vec![Arg::Int(k.into())];
-            match once.send(&DOWN, &args, engine.patience()).await {
+            let down = Command::new(&DOWN, [Arg::Int(k.into())]);
+            match once.send(&down, engine.patience()).await {
                 Ok(reply) => {
                     once.settle();
                     let left = first_reply(&reply).and_then(|left| u64::try_from(left).ok());
@@ -152,7 +152,7 @@ impl Latch {
                 }
                 Err(error) => {
                     if once.doubted {
-                        engine.reaper.finish(Box::pin(once.finish(&DOWN, args)));
+                        engine.reaper.finish(Box::pin(once.finish(down)));
                     } else {
                         once.settle();
                     }
@@ -227,7 +227,7 @@ impl Latch {
             };
             Box::pin(look) as _
         });
-        let looking = Looking { look, for_all: Some(|| ()) };
+        let looking = Looking { look, for_all: Some(|| ()), every: None };
         Ok(engine.look(&self.name, wait, looking).await?.is_some())
     }
 }

@@ -151,7 +151,7 @@ impl Semaphore {
         }
         let (owned, name) = (Arc::clone(engine), Arc::clone(&self.name));
         let look = Box::new(move || acquire(&owned, &name, n));
-        let taken = engine.look(&self.name, wait, Looking { look, for_all: None }).await?;
+        let taken = engine.look(&self.name, wait, Looking { look, for_all: None, every: None }).await?;
         Ok(taken.map(taken::Taken::keep).is_some())
     }
 

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use super::once;
 use crate::engine::Engine;
-use crate::engine::once::{Once, first_reply};
+use crate::engine::once::{Command, Once, first_reply};
 use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::runtime::reaper::Finished;
@@ -40,7 +40,7 @@ impl Drop for Taken {
             let reaper = engine.reaper.clone();
             reaper.finish(Box::pin(async move {
                 let once = Once::new(&engine, &name);
-                once.finish(&RELEASE, vec![Arg::Int(n.into()), Arg::Int(0)]).await;
+                once.finish(Command::new(&RELEASE, [Arg::Int(n.into()), Arg::Int(0)])).await;
             }));
         }
     }
@@ -53,8 +53,8 @@ pub(super) fn acquire(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> Box
     let reaper = engine.reaper.clone();
     Box::pin(Finished::new(&reaper, async move {
         let mut once = Once::new(&engine, &name);
-        let args = [Arg::Int(n.into())];
-        let outcome = match once.send(&ACQUIRE, &args, Duration::ZERO).await {
+        let acquire = Command::new(&ACQUIRE, [Arg::Int(n.into())]);
+        let outcome = match once.send(&acquire, Duration::ZERO).await {
             Ok(reply) => match first_reply(&reply) {
                 Some(1) => Ok(Some(Taken { engine: Arc::clone(&engine), name, n, kept: false })),
                 Some(0) => Ok(None),
@@ -65,7 +65,7 @@ pub(super) fn acquire(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> Box
         // A copy of a command without a grant may yet run.
         let has_loose_copy = once.doubted && !matches!(outcome, Ok(Some(_)));
         if has_loose_copy {
-            engine.reaper.finish(Box::pin(once.finish(&UNDO, args.to_vec())));
+            engine.reaper.finish(Box::pin(once.finish(Command { script: &UNDO, ..acquire })));
         } else {
             once.settle();
         }
@@ -79,9 +79,8 @@ pub(super) async fn release(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32, 
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
         let mut once = Once::new(&engine, &name);
-        let args = vec![Arg::Int(n.into()), Arg::Int(i64::from(if_exists))];
-        let patience = engine.patience();
-        match once.send(&RELEASE, &args, patience).await {
+        let release = Command::new(&RELEASE, [Arg::Int(n.into()), Arg::Int(i64::from(if_exists))]);
+        match once.send(&release, engine.patience()).await {
             Ok(reply) => {
                 once.settle();
                 match first_reply(&reply) {
@@ -91,7 +90,7 @@ pub(super) async fn release(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32, 
             }
             Err(error) => {
                 if once.doubted {
-                    engine.reaper.finish(Box::pin(once.finish(&RELEASE, args)));
+                    engine.reaper.finish(Box::pin(once.finish(release)));
                 } else {
                     once.settle();
                 }

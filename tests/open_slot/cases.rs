@@ -4,10 +4,13 @@
 //! - `''` is an empty text
 //! - `$a`, `$b`, `$c` are owners of ours, `$j` is an owner of Java, `$a/1` is the first cover of `$a`
 //! - `$q`, `$d`, `$w`, `$m` are the other keys of the lock `s`
+//! - `$l` has the leases of its permits, `$t` is a token of a command about it, `#12` are the ids of permits 1 and 2
 //! - `$never` is a last moment that never passes
 //! - `@5000` is a deadline of our waiter in 5000 ms, `@j5000` is one of Java's
 
 use std::collections::BTreeSet;
+
+use super::{counters, halves, queues};
 
 /// How a script reports a failed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +75,18 @@ const HELD: &[&str] = &["HSET s $a 1", "PEXPIRE s 20000"];
 const LISTED: &[&str] = &["HSET s $a 2 $a:holds ,i1,i2", "PEXPIRE s 20000"];
 const TAKEN: &[&str] = &["HSET s $b 1", "PEXPIRE s 20000"];
 
-pub const FAMILIES: &[Family] =
-    &[REENTRANT, SEVERAL, FENCED, PLAIN, super::queues::FAIR, super::queues::QUEUES, super::halves::HALVES];
+pub const FAMILIES: &[Family] = &[
+    REENTRANT,
+    SEVERAL,
+    FENCED,
+    PLAIN,
+    queues::FAIR,
+    queues::QUEUES,
+    halves::HALVES,
+    counters::PERMITS,
+    counters::SEMAPHORES,
+    counters::LATCHES,
+];
 
 /// Reentrant and spin locks, with one key.
 const REENTRANT: Family = Family {
@@ -166,15 +179,17 @@ const PLAIN: Family = Family {
     ],
 };
 
-/// Locks in several slots of a node, including the open slot. Only for calls without declared keys.
+/// Locks and permits in several slots of a node, including the open slot. Only for calls without declared keys.
 pub const OVER_SLOTS: Family = Family {
     states: &[
         &[],
         &["HSET s $a 1", "PEXPIRE s 20000", "HSET $o $a 1", "PEXPIRE $o 20000"],
         &["HSET s $b 1", "PEXPIRE s 20000", "HSET {s}t $a 1", "PEXPIRE {s}t 20000", "HSET $p $a 1", "PEXPIRE $p 20000"],
+        &["ZADD $l @j20000 #1", "ZADD {$o}:timeout @j20000 #2", "ZADD {$p}:timeout @j12000 #3"],
     ],
     calls: &[
         renew("common/renew", "30000 0", &[("s", "$a ''"), ("$o", "$a ''"), ("{s}t", "$a ''"), ("$p", "$a ''")]),
+        renew("permits/renew", "30000 0", &[("$o {$o}:timeout", "#2"), ("s $l", "#1"), ("$p {$p}:timeout", "#34")]),
         many(
             "reentrant/many",
             &[

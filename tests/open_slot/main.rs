@@ -2,11 +2,12 @@
 //! normal effect there, or is refused and changes nothing on either side. In a command with several steps, the same
 //! applies to each step.
 //!
-//! `cases`, `queues` and `halves` have the calls and the states, and `walk` runs them. `clients` replays the exact
-//! calls of single-server clients, and tests their locks.
+//! `cases`, `queues`, `halves` and `counters` have the calls and the states, and `walk` runs them. `clients` replays
+//! the exact calls of single-server clients, and tests their locks.
 
 mod cases;
 mod clients;
+mod counters;
 mod halves;
 mod outcome;
 mod queues;
@@ -41,6 +42,9 @@ macro_rules! of_each_family {
             of_fair_locks = &FAMILIES[4],
             of_several_fair_locks = &FAMILIES[5],
             of_read_write_locks = &FAMILIES[6],
+            of_permits = &FAMILIES[7],
+            of_semaphores = &FAMILIES[8],
+            of_latches = &FAMILIES[9],
             $($more = $family,)?
         );
     };

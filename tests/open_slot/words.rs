@@ -46,8 +46,10 @@ impl Words {
         match word {
             "''" => String::new(),
             "$q" | "$d" | "$w" | "$m" | "$n" => beside(&word[1..]),
+            "$l" => beside(":timeout"),
+            "$t" => format!("distlock_once:{{{NAME}}}:client:1"),
             "$o" | "$p" => other(word).to_owned(),
-            "{$o}v" | "{$p}v" => format!("{{{}}}v", other(&word[1..3])),
+            "{$o}v" | "{$p}v" | "{$o}:timeout" | "{$p}:timeout" => format!("{{{}}}{}", other(&word[1..3]), &word[4..]),
             "$ch" => format!("channel:{{{NAME}}}"),
             "$pub" => self.publish.to_owned(),
             "$never" => "9999999999999".to_owned(),
@@ -55,9 +57,11 @@ impl Words {
                 let (owner, n) = word.split_once('/').expect("a number");
                 beside(&format!(":{}:rwlock_timeout:{n}", self.word(owner)))
             }
-            _ => match word.strip_prefix('@') {
-                Some(ms) => self.moment(ms),
-                None => OWNERS.iter().fold(word.to_owned(), |word, (short, owner)| word.replace(short, owner)),
+            _ => match (word.strip_prefix('@'), word.strip_prefix('#')) {
+                (Some(ms), _) => self.moment(ms),
+                // The id of a permit has 16 bytes.
+                (_, Some(permits)) => permits.chars().map(|n| format!("permit{n:0>10}")).collect(),
+                _ => OWNERS.iter().fold(word.to_owned(), |word, (short, owner)| word.replace(short, owner)),
             },
         }
     }

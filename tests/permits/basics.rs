@@ -100,7 +100,8 @@ async fn watchdog_renews_permits_and_an_explicit_lease_ends() {
         let watched = take(&gate, 2).await;
         let leased = gate.acquire_with(1, Acquire::new().lease(ms(700))).await.unwrap().unwrap();
         let lost = leased.lost();
-        let ends = async || bed.admin.cmd::<Vec<String>>(&["ZRANGE", "{gate}:timeout", "-1", "-1", "WITHSCORES"]).await[1].clone();
+        let last = ["ZRANGE", "{gate}:timeout", "-1", "-1", "WITHSCORES"];
+        let ends = async || bed.admin.cmd::<Vec<Vec<u8>>>(&last).await[1].clone();
         for _ in 0..2 {
             let before = ends().await;
             eventually("a renewal", async || ends().await > before).await;

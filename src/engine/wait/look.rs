@@ -20,6 +20,8 @@ pub(crate) struct Looking<T> {
     pub(crate) look: Look<T>,
     /// The output for all waiters of this process, if what one of them finds is there for all.
     pub(crate) for_all: Option<fn() -> T>,
+    /// How often each waiter must look for itself, because its look renews a lease.
+    pub(crate) every: Option<Duration>,
 }
 
 struct Looks<'a, T> {
@@ -116,7 +118,16 @@ impl<T: Send + 'static> Awaited for Looks<'_, T> {
             waiter.rejoin();
             return Ok(Beside::Again);
         }
-        Ok(Beside::Wait(Duration::MAX))
+        let Some(every) = self.looking.every else { return Ok(Beside::Wait(Duration::MAX)) };
+        let left = (self.asked + every).since(self.engine.now());
+        if !left.is_zero() {
+            return Ok(Beside::Wait(left));
+        }
+        match self.look().await {
+            Ok(Some(output)) => Ok(Beside::Done(output)),
+            Err(error) if !error.is_retryable() => Err(error),
+            Ok(None) | Err(_) => Ok(Beside::Wait(every)),
+        }
     }
 
     fn received(&mut self, waiter: &Waiter) -> Option<T> {
@@ -136,7 +147,7 @@ impl<T: Send + 'static> Awaited for Looks<'_, T> {
                 waiter.note_busy();
                 (self.has_seen_busy, self.failed) = (true, None);
                 self.patience.answered();
-                let most = self.engine.options.poll_cap;
+                let most = self.looking.every.unwrap_or(Duration::MAX).min(self.engine.options.poll_cap);
                 return Ok(Asked::Busy(Pause { most, news: News::Announced }));
             }
             Err(error) => error,

@@ -1,0 +1,33 @@
+-- Arrives at a barrier. The last party lets all go.
+-- KEYS   [1] state.   [2] token (`common/once.lua`).   [3] parties.
+-- ARGV   [1] to [3] as in `common/once.lua`.   [4] owner.   [5] number of parties.   [6] lease in ms.
+--        [7] publish command.   [8] channel.
+-- Reply  2 * round, or 2 * round + 1 for the last party.
+--        `{'again', reply}` this command has run before, with this reply; '' = a later command has run.
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+-- An error if others have arrived with another number of parties. O(log n) in the number of parties.
+-- A round with a dead party is broken first. This party then arrives in the next round.
+
+local before = ran_before()
+if before then return before end
+local state, parties, now = KEYS[1], KEYS[3], time_of_server()
+local found = redis.call('hmget', state, 'round', 'n')
+local round, arrived = tonumber(found[1] or 0), redis.call('zcard', parties)
+if arrived > 0 and has_dead(parties, now) then
+  finish_round(state, parties, round, true, ARGV[7], ARGV[8])
+  round, arrived = round + 1, 0
+end
+if arrived > 0 and found[2] ~= ARGV[5] then
+  return redis.error_reply('ERR the barrier is for ' .. tostring(found[2]) .. ' parties, not for ' .. ARGV[5])
+end
+if arrived + 1 >= tonumber(ARGV[5]) then
+  ran(text(2 * round + 1))
+  finish_round(state, parties, round, false, ARGV[7], ARGV[8])
+  return 2 * round + 1
+end
+ran(text(2 * round))
+redis.call('hset', state, 'round', text(round), 'n', ARGV[5])
+redis.call('zadd', parties, now + tonumber(ARGV[6]), ARGV[4])
+redis.call('pexpire', state, KEEP)
+redis.call('pexpire', parties, KEEP)
+return 2 * round

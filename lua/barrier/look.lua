@@ -1,0 +1,19 @@
+-- Looks whether a party may go on, and renews its lease.
+-- KEYS   [1] state.   [2] parties.
+-- ARGV   [1] owner.   [2] its round.   [3] lease in ms.   [4] publish command.   [5] channel.
+-- Reply  `0` the round goes on; `1` all have arrived; `2` the round is broken: a party is dead, or the state is gone.
+-- Idempotent. O(log n) in the number of parties.
+
+local state, parties, mine, now = KEYS[1], KEYS[2], tonumber(ARGV[2]), time_of_server()
+local found = redis.call('hmget', state, 'round', 'b' .. ARGV[2])
+local round = tonumber(found[1] or -1)
+if round > mine then return found[2] and 2 or 1 end
+if round < mine or not redis.call('zscore', parties, ARGV[1]) then return 2 end
+if has_dead(parties, now) then
+  finish_round(state, parties, round, true, ARGV[4], ARGV[5])
+  return 2
+end
+redis.call('zadd', parties, now + tonumber(ARGV[3]), ARGV[1])
+redis.call('pexpire', state, KEEP)
+redis.call('pexpire', parties, KEEP)
+return 0

@@ -1,0 +1,149 @@
+//! One party of a round: it arrives, looks, and leaves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::future::BoxFuture;
+
+use super::LockName;
+use crate::config::millis;
+use crate::engine::Engine;
+use crate::engine::once::{Command, Once, first_reply};
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+use crate::runtime::reaper::Finished;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply};
+
+/// The text of a script of barriers: the shared functions, then this file.
+macro_rules! script {
+    ($($front:literal,)? own $file:literal) => {
+        concat!(
+            $(include_str!(concat!("../../lua/", $front, ".lua")),)?
+            include_str!("../../lua/barrier/rounds.lua"),
+            include_str!(concat!("../../lua/barrier/", $file, ".lua")),
+        )
+    };
+}
+
+static ARRIVE: Script = Script::new("barrier/arrive", script!("common/once", own "arrive")).announcing();
+static LEAVE: Script = Script::new("barrier/leave", script!("common/once", own "leave"));
+static LOOK: Script = Script::new("barrier/look", script!(own "look")).announcing();
+static COUNT: Script = Script::new("barrier/count", include_str!("../../lua/barrier/count.lua")).reading();
+
+/// How a round ended for a party.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Released,
+    Broken,
+}
+
+/// A party that has arrived. Dropping it leaves the round in the background, unless the round has ended.
+pub(super) struct Party {
+    engine: Arc<Engine>,
+    name: Arc<LockName>,
+    owner: Owner,
+    /// The reply of the arrival: 2 * round, and 1 more for the last party.
+    arrival: u64,
+    ended: AtomicBool,
+}
+
+impl Party {
+    /// Arrives. Once begun, it is completed. An arrival that no caller receives is undone.
+    pub(super) async fn arrive(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> Result<Self> {
+        engine.check(name)?;
+        engine.check_open()?;
+        let (engine, name) = (Arc::clone(engine), Arc::clone(name));
+        let reaper = engine.reaper.clone();
+        let arriving = async move {
+            let (owner, mut once) = (engine.owner(), Once::new(&engine, &name));
+            let lease = millis(engine.options.watchdog);
+            let mut arrive = Command::new(&ARRIVE, [Arg::Text(owner.bytes()), Arg::Int(n.into()), Arg::Int(lease)]);
+            arrive.keys.push(name.parties());
+            let replied = match once.send(&arrive, engine.patience()).await {
+                Ok(reply) => match first_reply(&reply).and_then(|reply| u64::try_from(reply).ok()) {
+                    Some(arrival) => Ok(arrival),
+                    None => Err(Error::odd_reply(ARRIVE.name, &reply)),
+                },
+                Err(error) => Err(error),
+            };
+            if replied.is_err() && once.doubted {
+                engine.reaper.finish(Box::pin(once.finish(leave(&name, &owner))));
+            } else {
+                once.settle();
+            }
+            let arrival = replied.map_err(|error| error.about(&name.as_written))?;
+            let ended = AtomicBool::new(arrival % 2 == 1);
+            Ok(Self { engine, name, owner, arrival, ended })
+        };
+        Finished::new(&reaper, arriving).await
+    }
+
+    pub(super) const fn round(&self) -> u64 {
+        self.arrival / 2
+    }
+
+    pub(super) const fn is_last(&self) -> bool {
+        self.arrival % 2 == 1
+    }
+
+    /// Looks whether the round has ended, and renews the lease.
+    pub(super) fn look(self: &Arc<Self>) -> BoxFuture<'static, Result<Option<End>>> {
+        let party = Arc::clone(self);
+        Box::pin(async move {
+            let Self { engine, name, owner, .. } = &*party;
+            let round = Arg::Int(i64::try_from(party.round()).unwrap_or(i64::MAX));
+            let mut words = vec![Arg::Text(name.key.clone()), Arg::Text(name.parties()), Arg::Text(owner.bytes())];
+            words.extend([round, Arg::Int(millis(engine.options.watchdog))]);
+            words.extend([engine.topology.publish(), name.channel.clone()].map(Arg::Text));
+            match engine.run(name, Call { script: &LOOK, keys: 2, words }).await? {
+                Reply::Int(0) => Ok(None),
+                Reply::Int(1) => Ok(Some(End::Released)),
+                Reply::Int(2) => Ok(Some(End::Broken)),
+                odd => Err(Error::odd_reply(LOOK.name, &odd)),
+            }
+        })
+    }
+
+    /// Leaves the round. False: the round has ended.
+    pub(super) async fn leave(&self) -> Result<bool> {
+        let (engine, name, owner) = (Arc::clone(&self.engine), Arc::clone(&self.name), self.owner.clone());
+        let reaper = engine.reaper.clone();
+        let leaving = async move {
+            let mut once = Once::new(&engine, &name);
+            let left = once.send(&leave(&name, &owner), engine.patience()).await?;
+            once.settle();
+            Ok(first_reply(&left) == Some(1))
+        };
+        Finished::new(&reaper, leaving).await.map_err(|error: Error| error.about(&self.name.as_written))
+    }
+
+    /// There is nothing to leave any more.
+    pub(super) fn has_ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        if !self.ended.load(Ordering::Relaxed) {
+            let once = Once::new(&self.engine, &self.name);
+            self.engine.reaper.finish(Box::pin(once.finish(leave(&self.name, &self.owner))));
+        }
+    }
+}
+
+fn leave(name: &LockName, owner: &Owner) -> Command {
+    let mut leave = Command::new(&LEAVE, [Arg::Text(owner.bytes())]);
+    leave.keys.push(name.parties());
+    leave
+}
+
+/// Number of parties that have arrived in the current round.
+pub(super) async fn waiting(engine: &Arc<Engine>, name: &Arc<LockName>) -> Result<u64> {
+    let call = Call { script: &COUNT, keys: 1, words: vec![Arg::Text(name.parties())] };
+    match engine.ask(name, call).await? {
+        Reply::Int(count @ 0..) => Ok(count.unsigned_abs()),
+        odd => Err(Error::odd_reply(COUNT.name, &odd).about(&name.as_written)),
+    }
+}
