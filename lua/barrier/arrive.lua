@@ -3,10 +3,10 @@
 -- ARGV   [1] to [3] as in `common/once.lua`.   [4] owner.   [5] number of parties.   [6] lease in ms.
 --        [7] publish command.   [8] channel.
 -- Reply  2 * round, or 2 * round + 1 for the last party.
+--        -1: a party was dead, so the round is broken now, and this party must arrive again.
 --        `{'again', reply}` this command has run before, with this reply; '' = a later command has run.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
 -- An error if others have arrived with another number of parties. O(log n) in the number of parties.
--- A round with a dead party is broken first. This party then arrives in the next round.
 
 local before = ran_before()
 if before then return before end
@@ -15,7 +15,7 @@ local found = redis.call('hmget', state, 'round', 'n')
 local round, arrived = tonumber(found[1] or 0), redis.call('zcard', parties)
 if arrived > 0 and has_dead(parties, now) then
   finish_round(state, parties, round, true, ARGV[7], ARGV[8])
-  round, arrived = round + 1, 0
+  return -1
 end
 if arrived > 0 and found[2] ~= ARGV[5] then
   return redis.error_reply('ERR the barrier is for ' .. tostring(found[2]) .. ' parties, not for ' .. ARGV[5])

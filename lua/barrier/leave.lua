@@ -9,5 +9,7 @@ local before = ran_before()
 if before and before[1] == -7 then return before end
 if before and before[2] == 'left' then return 1 end
 local left = redis.call('zrem', KEYS[3], ARGV[4])
+-- '' = a later command has this token by now.
+if before and before[2] == '' then return left end
 ran(left == 1 and 'left' or 'gone')
 return left

@@ -10,6 +10,7 @@ local before = ran_before()
 if before then return before end
 local count = read_number(KEYS[1])
 if count <= 0 then
+  ran('0')
   redis.call('del', KEYS[1])
   return 0
 end

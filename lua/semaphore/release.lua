@@ -10,8 +10,12 @@
 
 local before = ran_before()
 if before then return before end
-if ARGV[5] == '1' and redis.call('exists', KEYS[1]) == 0 then return 0 end
+local missing = redis.call('exists', KEYS[1]) == 0
 read_number(KEYS[1])
+if ARGV[5] == '1' and missing then
+  ran('0')
+  return 0
+end
 ran('1')
 local free = redis.pcall('incrby', KEYS[1], ARGV[4])
 if type(free) == 'table' then

@@ -56,25 +56,14 @@ impl Party {
         let (engine, name) = (Arc::clone(engine), Arc::clone(name));
         let reaper = engine.reaper.clone();
         let arriving = async move {
-            let (owner, mut once) = (engine.owner(), Once::new(&engine, &name));
-            let lease = millis(engine.options.watchdog);
-            let mut arrive = Command::new(&ARRIVE, [Arg::Text(owner.bytes()), Arg::Int(n.into()), Arg::Int(lease)]);
-            arrive.keys.push(name.parties());
-            let replied = match once.send(&arrive, engine.patience()).await {
-                Ok(reply) => match first_reply(&reply).and_then(|reply| u64::try_from(reply).ok()) {
-                    Some(arrival) => Ok(arrival),
-                    None => Err(Error::odd_reply(ARRIVE.name, &reply)),
-                },
-                Err(error) => Err(error),
-            };
-            if replied.is_err() && once.doubted {
-                engine.reaper.finish(Box::pin(once.finish(leave(&name, &owner))));
-            } else {
-                once.settle();
+            let owner = engine.owner();
+            loop {
+                // None: the arrival has broken the round of a dead party. The next arrival begins a round.
+                if let Some(arrival) = arrive_once(&engine, &name, &owner, n).await? {
+                    let ended = AtomicBool::new(arrival % 2 == 1);
+                    return Ok(Self { engine, name, owner, arrival, ended });
+                }
             }
-            let arrival = replied.map_err(|error| error.about(&name.as_written))?;
-            let ended = AtomicBool::new(arrival % 2 == 1);
-            Ok(Self { engine, name, owner, arrival, ended })
         };
         Finished::new(&reaper, arriving).await
     }
@@ -131,6 +120,28 @@ impl Drop for Party {
             self.engine.reaper.finish(Box::pin(once.finish(leave(&self.name, &self.owner))));
         }
     }
+}
+
+/// Sends one arrival. Returns its reply; None if the party must arrive again.
+async fn arrive_once(engine: &Arc<Engine>, name: &Arc<LockName>, owner: &Owner, n: u32) -> Result<Option<u64>> {
+    let mut once = Once::new(engine, name);
+    let lease = millis(engine.options.watchdog);
+    let mut arrive = Command::new(&ARRIVE, [Arg::Text(owner.bytes()), Arg::Int(n.into()), Arg::Int(lease)]);
+    arrive.keys.push(name.parties());
+    let replied = match once.send(&arrive, engine.patience()).await {
+        Ok(reply) => match first_reply(&reply) {
+            Some(-1) => Ok(None),
+            Some(arrival @ 0..) => Ok(Some(arrival.unsigned_abs())),
+            _ => Err(Error::odd_reply(ARRIVE.name, &reply)),
+        },
+        Err(error) => Err(error),
+    };
+    if replied.is_err() && once.doubted {
+        engine.reaper.finish(Box::pin(once.finish(leave(name, owner))));
+    } else {
+        once.settle();
+    }
+    replied.map_err(|error| error.about(&name.as_written))
 }
 
 fn leave(name: &LockName, owner: &Owner) -> Command {

@@ -4,9 +4,12 @@ use distlock::{Acquire, Client, DistLock, Flavour, Prefer};
 use distlock_support::{Action, Matcher};
 use redis::Value;
 
+use bed::fault::brisk;
+use bed::harm::runs;
 use bed::{Bed, becomes, ends, eventually, idle, passer, reentrant, rw, scripts, secs, with_longer_waits};
 
 mod cases;
+mod counters;
 
 use cases::{CASES, Case, words};
 
@@ -43,7 +46,7 @@ async fn load_all(bed: &Bed) {
 async fn script_command_counts_stay_within_stated_bounds() {
     reentrant(async |bed| {
         load_all(bed).await;
-        for case in CASES {
+        for case in CASES.iter().chain(counters::CASES) {
             for count in [10, 100] {
                 let inside = case.run(bed, count).await;
                 let most = (case.most)(count as u64);
@@ -55,8 +58,8 @@ async fn script_command_counts_stay_within_stated_bounds() {
     .await;
 }
 
-/// Sends every call of every flavour, alone and in a batch. Then the server knows exactly the scripts that
-/// `bed::scripts` lists.
+/// Sends every call of every flavour, alone and in a batch, and every call of permits, semaphores, latches and barriers. Then
+/// the server knows exactly the scripts that `bed::scripts` lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn list_of_scripts_is_complete() {
     rw(async |bed| {
@@ -65,6 +68,10 @@ async fn list_of_scripts_is_complete() {
         for flavour in bed::FLAVOURS {
             every_call(bed, &client, flavour).await;
         }
+        every_call_of_permits(&client).await;
+        every_call_of_semaphores(bed, &client).await;
+        every_call_of_latches(&client).await;
+        every_call_of_barriers(&client).await;
         let known: Vec<&str> = scripts::all().into_iter().map(|(name, _)| name).collect();
         let mut ask = words(["SCRIPT", "EXISTS"]);
         ask.extend(known.iter().map(|name| scripts::sha(name)));
@@ -137,6 +144,59 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
         _ => {}
     }
     idle(client).await;
+}
+
+async fn every_call_of_permits(client: &Client) {
+    let gate = client.permits("gate");
+    assert!(gate.try_set_permits(3).await.unwrap());
+    gate.set_permits(4).await.unwrap();
+    gate.add_permits(1).await.unwrap();
+    let (kept, given) = (gate.acquire(1).await.unwrap(), gate.acquire(2).await.unwrap());
+    let round = client.renew_now().await;
+    assert_eq!((round.renewed, round.lost), (2, 0), "{round:?}");
+    assert!(gate.extend_ids(&given.ids(), secs(60)).await.unwrap());
+    let counts = gate.counts().await.unwrap();
+    assert_eq!((counts.available, counts.acquired, gate.holders().await.unwrap().len()), (2, 3, 3));
+    kept.release().await.unwrap();
+    assert!(gate.release_ids(&given.ids()).await.unwrap());
+    drop(given);
+    idle(client).await;
+    assert!(gate.delete().await.unwrap());
+}
+
+async fn every_call_of_semaphores(bed: &Bed, client: &Client) {
+    let seats = client.semaphore("seats");
+    assert!(seats.try_set_permits_for(2, secs(600)).await.unwrap());
+    seats.set_permits(3).await.unwrap();
+    seats.add_permits(1).await.unwrap();
+    seats.acquire(2).await.unwrap();
+    seats.release(1).await.unwrap();
+    assert_eq!((seats.available().await.unwrap(), seats.drain().await.unwrap()), (3, 3));
+    seats.release(1).await.unwrap();
+    // An acquire whose reply is lost is undone in the background.
+    let proxy = bed.proxy();
+    let through = bed.connect(brisk(&proxy.url())).await;
+    let lost = proxy.on_request(runs(&scripts::files("semaphore/acquire")), Action::SwallowReplyClose);
+    let taken = through.semaphore("seats").try_acquire(1).await;
+    ends("the lost reply", lost.fired()).await;
+    assert!(taken.is_err(), "{taken:?}");
+    idle(&through).await;
+    assert_eq!(seats.available().await.unwrap(), 1);
+    assert!(seats.delete().await.unwrap());
+}
+
+async fn every_call_of_latches(client: &Client) {
+    let latch = client.latch("parts");
+    assert!(latch.try_set(2).await.unwrap());
+    assert_eq!((latch.count_down(1).await.unwrap(), latch.count().await.unwrap()), (1, 1));
+    assert!(latch.delete().await.unwrap());
+    latch.wait().await.unwrap();
+}
+
+async fn every_call_of_barriers(client: &Client) {
+    let barrier = client.barrier("start", 2);
+    assert!(barrier.wait_for(secs(0)).await.unwrap().is_none());
+    assert_eq!(barrier.waiting().await.unwrap(), 0);
 }
 
 /// The server has forgotten the script, so an attempt takes two commands. The second gets no reply.

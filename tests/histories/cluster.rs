@@ -16,9 +16,9 @@ use crate::{How, TURN, ms, secs};
 /// Slower failovers than this limit are not judged.
 const GIVEN_UP: Duration = secs(4);
 
-struct Slots {
-    cluster: Cluster,
-    how: How,
+pub(crate) struct Slots {
+    pub(crate) cluster: Cluster,
+    pub(crate) how: How,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,7 +136,8 @@ impl Scene for Slots {
 }
 
 impl Slots {
-    async fn fail_over(&self, primary: &Node, behind: bool) -> (Failover, Duration) {
+    /// Lets a replica take over from this primary. `behind`: the replica is cut off before, so that it misses some writes.
+    pub(crate) async fn fail_over(&self, primary: &Node, behind: bool) -> (Failover, Duration) {
         let Self { cluster, how } = self;
         let slots = primary.view().await.myself().slots.clone();
         let replica = cluster.replicas_of(primary).await[0];

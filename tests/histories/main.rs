@@ -1,10 +1,11 @@
 //! Failovers under eight processes that enter a resource under fenced locks. The resource records every entry and
-//! exit.
+//! exit. Also kills, cuts and failovers under four processes that hold permits.
 
 mod by_hand;
 mod check;
 mod cluster;
 mod partition;
+mod permits;
 mod resource;
 mod run;
 mod sentinel;

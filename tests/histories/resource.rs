@@ -36,6 +36,13 @@ pub(crate) enum Why {
     Gone,
 }
 
+impl Why {
+    /// The reason with this name.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        [Self::Done, Self::Expired, Self::Gone].into_iter().find(|one| format!("{one:?}") == name)
+    }
+}
+
 impl Resource {
     pub(crate) async fn connect(url: &str) -> Self {
         Self(Admin::from_url(url).await)
@@ -74,8 +81,7 @@ fn parse(line: &str) -> Option<Event> {
             at: at.parse().ok()?,
         }),
         ["leave", section, why, ended] => {
-            let why = [Why::Done, Why::Expired, Why::Gone].into_iter().find(|one| format!("{one:?}") == why)?;
-            Some(Event::Leave { section: section.to_owned(), why, ended: ended.parse().ok()? })
+            Some(Event::Leave { section: section.to_owned(), why: Why::of(why)?, ended: ended.parse().ok()? })
         }
         _ => None,
     }

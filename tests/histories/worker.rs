@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Acks, Acquire, Client, Error, Guard, Lost};
+use distlock::{Acks, Acquire, Client, Error, Guard, Lost, PermitGuard};
 use distlock_support::{Child, Numbers, child};
+use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
 use crate::resource::{Resource, Why, now};
@@ -44,7 +45,7 @@ pub(crate) async fn start(number: usize, way: &Way, resource: &str, rules: &Rule
 }
 
 /// `off`, `redisson`, `all`, or the least number of replicas.
-fn text_of(acks: Acks) -> String {
+pub(crate) fn text_of(acks: Acks) -> String {
     match acks {
         Acks::Off => "off".to_owned(),
         Acks::Redisson => "redisson".to_owned(),
@@ -139,30 +140,64 @@ async fn work(
     }
 }
 
+/// What a section needs from its guard.
+pub(crate) trait Held: Sync {
+    fn left(&self) -> Duration;
+    fn loss(&self) -> BoxFuture<'static, Error>;
+}
+
+impl Held for Guard {
+    fn left(&self) -> Duration {
+        self.remaining()
+    }
+
+    fn loss(&self) -> BoxFuture<'static, Error> {
+        Box::pin(self.lost())
+    }
+}
+
+impl Held for PermitGuard {
+    fn left(&self) -> Duration {
+        self.remaining()
+    }
+
+    fn loss(&self) -> BoxFuture<'static, Error> {
+        Box::pin(self.lost())
+    }
+}
+
 /// Holds the lock for a while, or until it is lost. Returns why and when the section ended.
 ///
-/// A section whose lease expired ends at the last known deadline, even if the process noticed later.
-async fn inside(guard: &Guard, stay: Duration) -> (Why, u64) {
+/// A section whose lease expired ends at the last known deadline, even if the process noticed later, and even if it was
+/// told another reason by then.
+pub(crate) async fn inside(guard: &impl Held, stay: Duration) -> (Why, u64) {
     let over = tokio::time::sleep(stay);
     tokio::pin!(over);
     let mut held_until = 0;
     loop {
-        let (at, left) = (now(), guard.remaining());
+        let at = now();
+        let left = guard.left();
         if !left.is_zero() {
-            held_until = at + u64::try_from(left.as_micros()).expect("a lease of seconds");
+            held_until = end_of(at, left);
             if over.is_elapsed() {
                 return (Why::Done, at);
             }
         }
         tokio::select! {
-            error = guard.lost() => {
-                let why = why(&error);
-                return (why, if why == Why::Expired { held_until } else { now() });
+            error = guard.loss() => {
+                let (why, noticed) = (why(&error), now());
+                let is_over = why == Why::Expired || held_until <= noticed;
+                return if is_over { (Why::Expired, held_until) } else { (why, noticed) };
             }
             () = &mut over, if !over.is_elapsed() => {}
             () = tokio::time::sleep(ms(20)) => {}
         }
     }
+}
+
+/// The end of a lease of which this much was left at this time.
+pub(crate) fn end_of(at: u64, left: Duration) -> u64 {
+    at + u64::try_from(left.as_micros()).expect("a lease of seconds")
 }
 
 fn why(error: &Error) -> Why {

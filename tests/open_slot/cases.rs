@@ -86,6 +86,7 @@ pub const FAMILIES: &[Family] = &[
     counters::PERMITS,
     counters::SEMAPHORES,
     counters::LATCHES,
+    counters::BARRIERS,
 ];
 
 /// Reentrant and spin locks, with one key.

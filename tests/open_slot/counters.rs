@@ -1,4 +1,5 @@
-//! Permits, with a number and a set of leases; semaphores and latches, with a number and a token.
+//! Permits, with a number and a set of leases; semaphores and latches, with a number and a token; barriers, with a state,
+//! a token and a set of parties.
 
 use super::cases::{Family, one, renew};
 
@@ -96,5 +97,26 @@ pub const LATCHES: Family = Family {
         one("latch/set", &[("s", "4 $never $pub $ch")]),
         one("latch/set", &[("s", "delete $never $pub $ch")]),
         one("common/number", &[("s", "")]),
+    ],
+};
+
+/// The command has the number 7, and the party `o1` is in round 4. `s` is the state, `$l` the parties.
+pub const BARRIERS: Family = Family {
+    states: &[
+        &[],
+        &["HSET s round 4 n 3"],
+        &["HSET s round 4 n 3", "ZADD $l @j20000 o1"],
+        &["HSET s round 4 n 3", "ZADD $l @j20000 o1 @j20000 o2", "SET $t 6:8 PX 20000"],
+        &["HSET s round 4 n 3", "ZADD $l @j20000 o1 @j-6000 o2", "SET $t 6:8 PX 20000"],
+        &["HSET s round 4 n 3", "ZADD $l @j20000 o2", "SET $t 7:8 PX 20000"],
+        &["HSET s round 5 n 3 b4 1", "SET $t 8:9 PX 20000"],
+        &["HSET s round 5 n 3", "ZADD $l @j20000 o2", "SET $t 7:8 PX 20000"],
+    ],
+    calls: &[
+        one("barrier/arrive", &[("s $t $l", "7 30000 0 o1 3 30000 $pub $ch")]),
+        one("barrier/arrive", &[("s $t $l", "7 30000 $never o1 3 30000 $pub $ch")]),
+        one("barrier/leave", &[("s $t $l", "7 30000 $never o1 $pub $ch")]),
+        one("barrier/look", &[("s $l", "o1 4 30000 $pub $ch")]),
+        one("barrier/count", &[("$l", "")]),
     ],
 };

@@ -45,6 +45,7 @@ macro_rules! of_each_family {
             of_permits = &FAMILIES[7],
             of_semaphores = &FAMILIES[8],
             of_latches = &FAMILIES[9],
+            of_barriers = &FAMILIES[10],
             $($more = $family,)?
         );
     };

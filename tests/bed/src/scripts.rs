@@ -8,6 +8,7 @@ const COVERS: [&str; 2] = [HOLDS, "rwlock/covers"];
 const FAIR: [&str; 2] = [HOLDS, "fair/queue"];
 const PLAIN: [&str; 2] = [HOLDS, "plain/values"];
 const ONCE: &str = "common/once";
+const ROUNDS: &str = "barrier/rounds";
 const PERMITS: &str = "permits/ids";
 const TAKE: [&str; 3] = ["fenced/begin", "reentrant/acquire", "fenced/number"];
 
@@ -39,6 +40,10 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
         ("permits/renew", vec![HOLDS, "common/renew/begin", PERMITS, "permits/renew"]),
         ("semaphore/set", vec!["semaphore/set"]),
         ("latch/set", vec!["latch/set"]),
+        ("barrier/arrive", vec![ONCE, ROUNDS, "barrier/arrive"]),
+        ("barrier/leave", vec![ONCE, ROUNDS, "barrier/leave"]),
+        ("barrier/look", vec![ROUNDS, "barrier/look"]),
+        ("barrier/count", vec!["barrier/count"]),
         ("common/number", vec!["common/number"]),
         ("rwlock/leave", with(&COVERS, &["rwlock/leave", "rwlock/write_release"])),
         ("rwlock/renew", with(&COVERS, &["common/renew/begin", "rwlock/renew"])),

@@ -1,14 +1,14 @@
-//! The scripts, each with the quantity that determines its cost.
+//! The scripts of locks, each with the quantity that determines its cost.
 
 const ME: &str = "0a1b2c3d-0000-8000-9000-00000000000a";
 /// A last moment that never passes.
-const NEVER: &str = "9999999999999";
-const LEASE: &str = "30000";
+pub const NEVER: &str = "9999999999999";
+pub const LEASE: &str = "30000";
 
 pub type Words = Vec<String>;
 
 /// The commands before the call, and the call's keys and arguments.
-type Made = (Vec<Words>, Words, Words);
+pub type Made = (Vec<Words>, Words, Words);
 
 pub struct Case {
     pub script: &'static str,
@@ -90,7 +90,7 @@ fn batch(before: Vec<Words>, (keys, args): (Words, Words)) -> Made {
     (before, keys, args)
 }
 
-const fn case(script: &'static str, what: &'static str, most: fn(u64) -> u64, make: fn(usize) -> Made) -> Case {
+pub const fn case(script: &'static str, what: &'static str, most: fn(u64) -> u64, make: fn(usize) -> Made) -> Case {
     Case { script, what, most, make }
 }
 
