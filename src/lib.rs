@@ -111,6 +111,9 @@ pub use lock::DistLock;
 pub use multi::MultiLock;
 pub use object::Lock;
 pub use owner::Owner;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use permits::{Gated, Overloaded, PermitsLayer};
 pub use permits::{HeldPermit, PermitCounts, PermitGuard, PermitId, Permits};
 pub use plain::{PlainLock, PlainValue};
 #[cfg(feature = "config")]

@@ -43,10 +43,15 @@ use crate::transport::{Arg, Call, Reply};
 
 mod guard;
 mod id;
+#[cfg(feature = "tower")]
+mod layer;
 mod protocol;
 
 pub use guard::PermitGuard;
 pub use id::PermitId;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use layer::{Gated, Overloaded, PermitsLayer};
 use protocol::{COUNT, DELETE, HOLDERS, RELEASE, SET, Taking};
 
 /// The most permits of one request. Redis stores each permit, so a request's work for the server grows with it.

@@ -168,15 +168,14 @@ impl Held for PermitGuard {
 
 /// Holds the lock for a while, or until it is lost. Returns why and when the section ended.
 ///
-/// A section whose lease expired ends at the last known deadline, even if the process noticed later, and even if it was
-/// told another reason by then.
+/// A section whose lease expired ends at the last known deadline, even if the process noticed later. Then it does not
+/// matter that the server had lost the lock by that time.
 pub(crate) async fn inside(guard: &impl Held, stay: Duration) -> (Why, u64) {
     let over = tokio::time::sleep(stay);
     tokio::pin!(over);
     let mut held_until = 0;
     loop {
-        let at = now();
-        let left = guard.left();
+        let (at, left) = (now(), guard.left());
         if !left.is_zero() {
             held_until = end_of(at, left);
             if over.is_elapsed() {
@@ -186,7 +185,7 @@ pub(crate) async fn inside(guard: &impl Held, stay: Duration) -> (Why, u64) {
         tokio::select! {
             error = guard.loss() => {
                 let (why, noticed) = (why(&error), now());
-                let is_over = why == Why::Expired || held_until <= noticed;
+                let is_over = why == Why::Expired || (1..=noticed).contains(&held_until);
                 return if is_over { (Why::Expired, held_until) } else { (why, noticed) };
             }
             () = &mut over, if !over.is_elapsed() => {}

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
 use crate::rig::{counts, is_busy, permits, take, waits, with};
-use bed::{Counter, becomes, ends, ms};
+use bed::cost::sent;
+use bed::{Counter, becomes, ends, ms, secs};
 
 #[tokio::test]
 async fn one_request_takes_a_thousand_of_fifteen_hundred_permits() {
@@ -108,6 +109,44 @@ async fn counter_of_four_clients_under_one_permit_is_exact() {
         tasks.join_all().await;
         assert_eq!(counter.get(), 100);
         becomes("free and held permits", (1, 0), async || counts(&gate).await).await;
+    })
+    .await;
+}
+
+/// Ten thousand tasks of one process wait for one permit that another process holds. Each is served exactly once, and
+/// most of them without a command: at most one in `handoff_limit` acquires and releases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_waiters_are_served_once_each_with_few_commands() {
+    const TASKS: usize = 10_000;
+    permits(async |bed| {
+        // Longer turns, so that a slow machine needs no more commands.
+        let client = bed.connect(bed.still_builder().handoff_time(secs(600))).await;
+        let holder = bed.still_client().await;
+        let gate = with(&holder, "gate", 1).await;
+        let held = take(&gate, 1).await;
+        let (served, inside) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let task = |_| {
+            let (gate, served, inside) = (client.permits("gate"), Arc::clone(&served), Arc::clone(&inside));
+            tokio::spawn(async move {
+                let guard = gate.acquire(1).await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                served.fetch_add(1, Ordering::SeqCst);
+                inside.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            })
+        };
+        let tasks: Vec<_> = (0..TASKS).map(task).collect();
+        becomes("waiters", TASKS, async || client.stats().waiting).await;
+        sent(bed).await;
+        held.release().await.unwrap();
+        for task in tasks {
+            ends("a task", task).await.unwrap();
+        }
+        assert_eq!(served.load(Ordering::SeqCst), TASKS as u64);
+        let commands = sent(bed).await["evalsha"];
+        let turns = (TASKS / client.options().handoff_limit as usize) as u64;
+        assert!(commands <= 3 * turns + 20, "{commands} commands for {turns} turns");
+        println!("{TASKS} waiters: {commands} commands");
     })
     .await;
 }

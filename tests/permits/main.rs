@@ -5,6 +5,7 @@ mod big;
 mod cancel;
 mod cost;
 mod faults;
+mod layer;
 mod lost;
 mod order;
 mod rig;

@@ -1,0 +1,117 @@
+//! An admission gate for services: a `tower` layer over permits.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::Permits;
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Lets at most as many requests run at a time, over all replicas, as there are permits. Made by [`Permits::layer`].
+#[derive(Clone, Debug)]
+pub struct PermitsLayer {
+    permits: Permits,
+    wait: Duration,
+}
+
+/// A service behind a [`PermitsLayer`].
+#[derive(Clone, Debug)]
+pub struct Gated<S> {
+    inner: S,
+    permits: Permits,
+    wait: Duration,
+}
+
+/// The error of a request that got no permit in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overloaded {
+    name: Arc<str>,
+}
+
+impl Overloaded {
+    /// Returns the name of the permits.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Overloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "all permits of {:?} are taken: the request was shed; try again later", self.name)
+    }
+}
+
+impl StdError for Overloaded {}
+
+impl Permits {
+    /// Returns a `tower` layer: each request takes one permit for its duration. A request that gets no permit within
+    /// `wait` fails with [`Overloaded`]; with a wait of zero, at once. Needs the feature `tower`.
+    ///
+    /// If a permit is lost, its request is cut off and fails with [`Error::Lost`](crate::Error::Lost). If Redis cannot be
+    /// reached, requests fail with the error of the acquire.
+    ///
+    /// # Cost
+    ///
+    /// Two commands a request. The request waits for one of them.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn example<S>(client: &distlock::Client, service: S) -> impl Sized {
+    /// use tower_layer::Layer as _;
+    ///
+    /// client.permits("checkout").layer(Duration::from_millis(200)).layer(service)
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn layer(&self, wait: Duration) -> PermitsLayer {
+        PermitsLayer { permits: self.clone(), wait }
+    }
+}
+
+impl<S> Layer<S> for PermitsLayer {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { inner, permits: self.permits.clone(), wait: self.wait }
+    }
+}
+
+impl<S, R> Service<R> for Gated<S>
+where
+    S: Service<R> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    R: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        // Only this instance of the inner service is ready. Its clone waits for its own turn.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let (permits, wait) = (self.permits.clone(), self.wait);
+        Box::pin(async move {
+            let Some(guard) = permits.acquire_for(1, wait).await? else {
+                return Err(Overloaded { name: Arc::clone(&permits.name.as_written) }.into());
+            };
+            // The drop of the guard releases the permit in the background.
+            guard.run(inner.call(request)).await?.map_err(Into::into)
+        })
+    }
+}
