@@ -18,6 +18,9 @@ pub mod read_write {}
 #[doc = include_str!("../docs/groups.md")]
 pub mod groups {}
 
+#[doc = include_str!("../docs/permits.md")]
+pub mod permits {}
+
 #[doc = include_str!("../docs/in-doubt.md")]
 pub mod in_doubt {}
 

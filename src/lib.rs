@@ -18,21 +18,21 @@
 //!
 //! # Which flavour for what
 //!
-//! | you need | flavour | state |
-//! |---|---|---|
-//! | one holder at a time | [reentrant](mod@reentrant) | here |
-//! | turns in order of arrival, over all processes | [fair](mod@fair) | here |
-//! | many readers or one writer | [read, write](mod@rwlock) | here |
-//! | a number that the storage can check | [fenced](mod@fenced) | here |
-//! | no messages, many short holds | [spin](mod@spin) | here |
-//! | one holder at a time, also of other languages' libraries | [plain](mod@plain) | here |
-//! | several names at once, all or none | [multi](mod@multi) | here |
-//! | a majority of independent servers | [RedLock](mod@redlock) | here |
-//! | one hot resource, cut into parts | [striped](mod@striped) | here |
-//! | at most n holders at a time | [permits](mod@permits) | here |
-//! | permits that one process takes and another returns | [semaphore](mod@semaphore) | here |
-//! | waiting until n events have happened | [latch](mod@latch) | here |
-//! | n parties that wait for each other | [barrier](mod@barrier) | here |
+//! | you need | flavour |
+//! |---|---|
+//! | one holder at a time | [reentrant](mod@reentrant) |
+//! | turns in order of arrival, over all processes | [fair](mod@fair) |
+//! | many readers or one writer | [read, write](mod@rwlock) |
+//! | a number that the storage can check | [fenced](mod@fenced) |
+//! | no messages, many short holds | [spin](mod@spin) |
+//! | one holder at a time, also of other languages' libraries | [plain](mod@plain) |
+//! | several names at once, all or none | [multi](mod@multi) |
+//! | a majority of independent servers | [RedLock](mod@redlock) |
+//! | one hot resource, cut into parts | [striped](mod@striped) |
+//! | at most n holders at a time | [permits](mod@permits) |
+//! | permits that one process takes and another returns | [semaphore](mod@semaphore) |
+//! | waiting until n events have happened | [latch](mod@latch) |
+//! | n parties that wait for each other | [barrier](mod@barrier) |
 //!
 //! # Safety in five sentences
 //!
@@ -47,6 +47,7 @@
 //! # Where to read on
 //!
 //! - [`DistLock`]: what every lock can do, with the cost of each call. [`Guard`]: what a held lock can do.
+//! - [`guide::permits`]: permits, semaphores, latches and barriers.
 //! - [`Builder`]: the options. [`Error`]: what can go wrong.
 //! - [`guide`]: guarantees, a page per mechanism, wire format, operation, performance, how to write a flavour.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use crate::subject::Who;
 
-const BENCHES: [&str; 14] = [
+const BENCHES: [&str; 17] = [
     "uncontended",
     "contended",
     "processes",
@@ -18,6 +18,9 @@ const BENCHES: [&str; 14] = [
     "plain",
     "multi",
     "striped",
+    "permits",
+    "semaphore",
+    "latch",
     "red",
     "fleet",
     "held",

@@ -12,7 +12,8 @@ use serde_json::json;
 use crate::args::Args;
 use crate::benches::HOLD;
 use crate::drive::{Kind, Plan, Sample, Timed};
-use crate::java::{Java, told};
+use crate::java::{self, Java, told};
+use crate::latch;
 use crate::report::Row;
 use crate::subject::{Any, LEASE, Who};
 use crate::worker::Worker;
@@ -35,6 +36,9 @@ pub enum Side {
 
 impl Side {
     async fn run(&mut self, plan: &Plan) -> Sample {
+        if plan.kind == Kind::Latch {
+            return latch::run(self, plan).await;
+        }
         match self {
             Self::Here(client) => client.run(plan).await,
             Self::Apart(workers) => Worker::run_all(workers, plan).await,
@@ -139,7 +143,7 @@ impl Bed {
 
     /// Connects all requested subjects in this process; Redisson has its own process.
     pub async fn sides(&self) -> Sides {
-        let subjects: Vec<Who> = self.args.subjects.iter().copied().filter(|who| who.peer().is_none()).collect();
+        let subjects: Vec<Who> = self.args.subjects.iter().copied().filter(|who| who.has_locks()).collect();
         self.here(&subjects, &[Kind::Reentrant]).await
     }
 
@@ -151,10 +155,7 @@ impl Bed {
             let side = if who == Who::Redisson {
                 // In a quick run, eight just-in-time compilers would leave no processor time to measure.
                 let java = Java::start(self.processes, &url, 256, !quick).await;
-                for &kind in kinds {
-                    java.warm_up(kind, Duration::from_millis(if quick { 600 } else { 10_000 })).await;
-                }
-                Side::Java(java)
+                self.warmed_up(java, kinds, Duration::from_millis(if quick { 600 } else { 10_000 })).await
             } else {
                 let starts = (0..self.processes).map(|_| Worker::start(who, &url, self.args.pool));
                 Side::Apart(futures::future::join_all(starts).await)
@@ -180,10 +181,7 @@ impl Bed {
         for &who in subjects {
             let side = if who == Who::Redisson {
                 let java = Java::start(1, &self.url(), 1024, true).await;
-                for &kind in kinds {
-                    java.warm_up(kind, Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
-                }
-                Side::Java(java)
+                self.warmed_up(java, kinds, Duration::from_secs(if self.args.quick { 2 } else { 4 })).await
             } else if let Some(library) = who.peer() {
                 if !library.is_here() {
                     continue;
@@ -195,6 +193,29 @@ impl Bed {
             sides.push((who, side));
         }
         sides
+    }
+
+    /// Runs the code for these kinds of lock until the just-in-time compiler has seen it.
+    async fn warmed_up(&self, java: Java, kinds: &[Kind], length: Duration) -> Side {
+        let mut side = Side::Java(java);
+        for plan in kinds.iter().flat_map(|kind| java::warm_ups(*kind, length)) {
+            self.prepare(&plan).await;
+            side.run(&plan).await;
+        }
+        side
+    }
+
+    /// Writes the numbers that the plan's permits or latches start with, as all libraries store them.
+    async fn prepare(&self, plan: &Plan) {
+        let (number, names) = match plan.kind {
+            Kind::Permits(permits) | Kind::Semaphore(permits) => (permits, vec![plan.name.clone()]),
+            Kind::Latch => (1, latch::names(plan)),
+            _ => return,
+        };
+        let number = number.to_string();
+        let pairs = names.iter().flat_map(|name| [name.as_str(), number.as_str()]);
+        let words: Vec<&str> = std::iter::once("MSET").chain(pairs).collect();
+        self.admin.cmd::<()>(&words).await;
     }
 
     /// Measures lock and unlock of one task without contention, for each bench.
@@ -242,7 +263,9 @@ impl Bed {
             std::mem::take(sides).into_iter().partition(|(who, _)| with.contains(who));
         let mut rows = Vec::new();
         for &(bench, tasks, kind) in benches {
-            let plan = Plan { tasks, kind, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+            // Permits are returned at once, so that only their hand-over is measured.
+            let hold = if kind.permits() > 0 { Duration::ZERO } else { HOLD };
+            let plan = Plan { tasks, kind, name: String::new(), own: false, timed: Timed::Wait, hold, length };
             rows.extend(self.rounds(bench, self.processes, &mut ours, &plan, rounds, By::Rate).await);
         }
         sides.extend(ours);

@@ -83,7 +83,7 @@ pub async fn contended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
 pub async fn processes(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let extent = if bed.args.quick { (1, ms(1200)) } else { (3, ms(4000)) };
     let benches = [1, 8].map(|tasks| ("processes", tasks, Kind::Reentrant));
-    let mut with = Who::ALL.to_vec();
+    let mut with: Vec<Who> = Who::ALL.into_iter().filter(|who| who.has_locks()).collect();
     if sides.iter().any(|(who, _)| *who == Who::Distlock) {
         with.push(Who::Direct);
         sides.extend(bed.apart(&[Who::Direct], &[]).await);
@@ -105,7 +105,8 @@ pub async fn held(bed: &Bed) -> Vec<Row> {
             Who::Raw | Who::Rlock => rows.push(held_apart(bed, who).await),
             Who::Redisson => rows.push(held_java(bed).await),
             // These do not renew a lock.
-            Who::Rslock | Who::Redsync | Who::Redlock | Who::RedisPy | Who::Reentrant | Who::Direct => {}
+            Who::Rslock | Who::Redsync | Who::Redlock | Who::RedisPy => {}
+            Who::DistributedLock | Who::Reentrant | Who::Direct => {}
         }
     }
     let ours = rows.iter().find(|row| row.subject == Who::Distlock).map(|row| row.ops_per_s);
@@ -129,7 +130,7 @@ async fn held_apart(bed: &Bed, who: Who) -> Row {
     for _ in 0..wanted {
         let before = bed.admin.commandstats().await;
         let round = worker.round().await;
-        sent.push(commands(who, &before, &bed.admin.commandstats().await) as f64 / HELD as f64);
+        sent.push(commands(who, Kind::Reentrant, &before, &bed.admin.commandstats().await) as f64 / HELD as f64);
         rounds.push(round);
     }
     let after = rounds.last().map_or(taken.after, |round| round.after);
@@ -256,7 +257,7 @@ async fn watch_round(bed: &Bed, pid: u32) -> Option<Seen> {
                 seconds: (changed - *began).as_secs_f64(),
                 cpu_seconds: cpu::seconds(pid) - cpu,
                 renewed: stats.get("pexpire").unwrap_or(&0) - before.get("pexpire").unwrap_or(&0),
-                commands: commands(Who::Redisson, before, &stats),
+                commands: commands(Who::Redisson, Kind::Reentrant, before, &stats),
             });
         }
     }

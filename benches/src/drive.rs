@@ -12,7 +12,7 @@ use crate::timer::Timer;
 pub enum Timed {
     /// A lock and its unlock together.
     Pair,
-    /// The time from the call until the lock is held.
+    /// The time from the call until the lock is held. For a latch: from the count-down until the last waiter goes on.
     Wait,
 }
 
@@ -34,6 +34,12 @@ pub enum Kind {
     Red(usize),
     /// A striped lock with this many segments.
     Striped(usize),
+    /// This many permits with leases.
+    Permits(u32),
+    /// A semaphore with this many permits, which have no leases.
+    Semaphore(u32),
+    /// Latches, see [`crate::latch`].
+    Latch,
 }
 
 impl Kind {
@@ -51,6 +57,17 @@ impl Kind {
             Self::Multi(_) => "multi",
             Self::Red(_) => "red",
             Self::Striped(_) => "striped",
+            Self::Permits(_) => "permits",
+            Self::Semaphore(_) => "semaphore",
+            Self::Latch => "latch",
+        }
+    }
+
+    /// Returns the number of permits that all tasks share, or 0.
+    pub const fn permits(self) -> u32 {
+        match self {
+            Self::Permits(permits) | Self::Semaphore(permits) => permits,
+            _ => 0,
         }
     }
 }

@@ -48,7 +48,7 @@ impl Hoard {
             Any::Distlock(client) => once(client).await,
             Any::Raw(client) => once(client).await,
             Any::Rlock(client) => once(client).await,
-            Any::Rslock(_) | Any::Red(_) => panic!("not measured"),
+            Any::Rslock(_) | Any::Red(_) | Any::Tickets(_) => panic!("not measured"),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
         let before = resident();
@@ -57,7 +57,7 @@ impl Hoard {
             Any::Distlock(client) => self.distlock = take(client, count, |_, guard| guard).await,
             Any::Raw(client) => self.raw = take(client, count, |lock, ()| lock).await.into_iter().flatten().collect(),
             Any::Rlock(client) => self.rlock = take(client, count, |_, guard| guard).await,
-            Any::Rslock(_) | Any::Red(_) => {}
+            Any::Rslock(_) | Any::Red(_) | Any::Tickets(_) => {}
         }
         let seconds = began.elapsed().as_secs_f64();
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -77,7 +77,7 @@ impl Hoard {
                 let all = self.raw.chunks(BATCH).map(|locks| raw.renew(locks));
                 futures::future::join_all(all).await.iter().sum()
             }
-            Any::Rslock(_) | Any::Rlock(_) | Any::Red(_) => panic!("no rounds of renewal here"),
+            Any::Rslock(_) | Any::Rlock(_) | Any::Red(_) | Any::Tickets(_) => panic!("no rounds of renewal here"),
         };
         let seconds = began.elapsed().as_secs_f64();
         let cpu_seconds = cpu_seconds() - cpu;

@@ -6,6 +6,8 @@ use distlock_support::agent::{Agent, AgentOptions};
 use serde_json::{Value, json};
 
 use crate::drive::{Kind, Plan, Sample, Timed, names};
+use crate::latch::{Seen, WAITERS, Work};
+use crate::subject::LEASE;
 
 /// One or several Java processes with one Redisson client each. With `full_speed` they run as Redisson would by
 /// default; without it they are set up for a short life.
@@ -18,33 +20,18 @@ impl Java {
         Self(futures::future::join_all(starts).await)
     }
 
-    /// Runs the code until the just-in-time compiler has seen it.
-    pub async fn warm_up(&self, kind: Kind, length: Duration) {
-        let name = format!("warm-up:{}", kind.flavour());
-        if let Kind::Multi(_) | Kind::Red(_) = kind {
-            let timed = Timed::Wait;
-            self.run(&Plan { tasks: 1, kind, name, own: false, timed, hold: Duration::ZERO, length }).await;
-            return;
-        }
-        let alone = if let Kind::Mix(_) = kind { Kind::Read } else { kind };
-        let own = Plan { tasks: 16, kind: alone, name, own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
-        self.run(&own).await;
-        self.run(&Plan { kind, own: false, timed: Timed::Wait, tasks: 4, length: length / 2, ..own }).await;
-    }
-
-    /// Measures once. The agent has two loops: pairs on separate names, and waits for one name.
+    /// Measures once. The agent has two loops: pairs on separate names (of permits: on one name), and waits for one
+    /// name.
     pub async fn run(&self, plan: &Plan) -> Sample {
-        assert_eq!(plan.own, plan.timed == Timed::Pair, "the agent cannot do that");
+        let pairs = plan.timed == Timed::Pair;
+        assert_eq!(plan.own, pairs && plan.kind.permits() == 0, "the agent cannot do that");
         let calls: Vec<_> = self
             .0
             .iter()
             .enumerate()
             .map(|(number, agent)| {
-                let (op, prefix) = if plan.own {
-                    ("bench_uncontended", format!("{}:{number}:", plan.name))
-                } else {
-                    ("bench_contended", String::new())
-                };
+                let op = if pairs { "bench_uncontended" } else { "bench_contended" };
+                let prefix = if plan.own { format!("{}:{number}:", plan.name) } else { String::new() };
                 let names = match plan.kind {
                     Kind::Multi(count) => names(&plan.name, count),
                     Kind::Red(servers) => vec![plan.name.clone(); servers],
@@ -64,6 +51,7 @@ impl Java {
                     "tasks": plan.tasks,
                     "seconds": plan.length.as_secs_f64(),
                     "hold_us": plan.hold.as_micros() as u64,
+                    "lease_ms": LEASE.as_millis() as u64,
                 }))
             })
             .collect();
@@ -75,9 +63,42 @@ impl Java {
         Sample::together(parts)
     }
 
+    /// Waits for latches in all processes. `work` tells the work of each process.
+    pub async fn watch(&self, work: impl Fn(usize) -> Work) -> Vec<Seen> {
+        let start = |(number, agent): (usize, &Agent)| {
+            let mut request = json!(work(number));
+            request["op"] = "bench_contended".into();
+            request["flavour"] = Kind::Latch.flavour().into();
+            agent.start_call(request)
+        };
+        let calls: Vec<_> = self.0.iter().enumerate().map(start).collect();
+        let mut parts = Vec::with_capacity(calls.len());
+        for call in calls {
+            let reply = call.await.unwrap_or_else(|error| panic!("redisson: {error}"));
+            let seen = serde_json::from_value(reply.value);
+            parts.push(seen.unwrap_or_else(|error| panic!("redisson: {error} in an answer about latches")));
+        }
+        parts
+    }
+
     pub async fn close(self) {
         futures::future::join_all(self.0.iter().map(Agent::close)).await;
     }
+}
+
+/// Returns the plans that make the just-in-time compiler see the code for a kind of lock.
+pub fn warm_ups(kind: Kind, length: Duration) -> Vec<Plan> {
+    let name = format!("warm-up:{}", kind.flavour());
+    let waits = Plan { tasks: 1, kind, name, own: false, timed: Timed::Wait, hold: Duration::ZERO, length };
+    match kind {
+        Kind::Multi(_) | Kind::Red(_) => return vec![waits],
+        Kind::Latch => return vec![Plan { tasks: WAITERS, ..waits }],
+        _ => {}
+    }
+    let alone = if let Kind::Mix(_) = kind { Kind::Read } else { kind };
+    let own = kind.permits() == 0;
+    let pairs = Plan { tasks: 16, kind: alone, own, timed: Timed::Pair, ..waits.clone() };
+    vec![pairs, Plan { tasks: 4, length: length / 2, ..waits }]
 }
 
 /// Parses a sample from an agent's answer.

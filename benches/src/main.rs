@@ -1,15 +1,18 @@
-//! Compares distlock with the raw commands and its peers: Redisson, `rslock`, `rlock`, and for the plain lock also
-//! `redsync`, `redlock` and `redis-py`. All run on one private redis-server. Prints a table, and writes it as JSON.
+//! Compares distlock with the raw commands and its peers: Redisson, `rslock`, `rlock`, for the plain lock also
+//! `redsync`, `redlock` and `redis-py`, and for permits `distributed-lock-redis`. All run on one private redis-server.
+//! Prints a table, and writes it as JSON.
 
 mod args;
 mod bed;
 mod benches;
+mod counted;
 mod cpu;
 mod drive;
 mod fair;
 mod fleet;
 mod held;
 mod java;
+mod latch;
 mod line;
 mod multi;
 mod plain;
@@ -118,13 +121,17 @@ async fn one_process(bed: &Bed, step: &impl Fn(&str)) -> Vec<Row> {
         step("rw, alone");
         rows.extend(rwlock::alone(bed).await);
     }
-    if args.wants("fenced") && args.subjects.contains(&Who::Distlock) {
-        step("fenced, alone");
-        rows.extend(simple::alone(bed, "fenced", Kind::Fenced).await);
+    for (bench, kind) in [("fenced", Kind::Fenced), ("spin", Kind::Spin)] {
+        if args.wants(bench) && args.subjects.contains(&Who::Distlock) {
+            step(&format!("{bench}, alone"));
+            rows.extend(simple::alone(bed, bench, kind).await);
+        }
     }
-    if args.wants("spin") && args.subjects.contains(&Who::Distlock) {
-        step("spin, alone");
-        rows.extend(simple::alone(bed, "spin", Kind::Spin).await);
+    for (bench, kind) in counted::ALONE {
+        if args.wants(bench) {
+            step(&format!("{bench}, alone"));
+            rows.extend(counted::alone(bed, bench, kind).await);
+        }
     }
     if args.wants("multi") {
         step("multi, many names");
@@ -140,10 +147,15 @@ async fn several_processes(bed: &Bed, step: &impl Fn(&str)) -> Vec<Row> {
     let mut rows = Vec::new();
     let (processes, fair, rw) = (args.wants("processes"), args.wants("fair"), args.wants("rw"));
     let (fenced, spin, multi) = (args.wants("fenced"), args.wants("spin"), args.wants("multi"));
-    if !(processes || fair || rw || fenced || spin || multi) {
+    let permits: Vec<_> = counted::TOGETHER.into_iter().filter(|(wanted, ..)| args.wants(wanted)).collect();
+    if !(processes || fair || rw || fenced || spin || multi || !permits.is_empty()) {
         return rows;
     }
-    let here = |who: &Who| (processes && *who != Who::Raw && who.peer().is_none()) || fair::WITH.contains(who);
+    let here = |who: &Who| {
+        (processes && *who != Who::Raw && who.has_locks())
+            || fair::WITH.contains(who)
+            || permits.iter().any(|(_, _, kind)| counted::with(*kind).contains(who))
+    };
     let subjects: Vec<Who> = args.subjects.iter().copied().filter(here).collect();
     let kinds = [
         (processes, Kind::Reentrant),
@@ -152,7 +164,8 @@ async fn several_processes(bed: &Bed, step: &impl Fn(&str)) -> Vec<Row> {
         (fenced, Kind::Fenced),
         (spin, Kind::Spin),
     ];
-    let kinds: Vec<Kind> = kinds.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind).collect();
+    let kinds = kinds.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind);
+    let kinds: Vec<Kind> = kinds.chain(permits.iter().map(|(_, _, kind)| *kind)).collect();
     let mut sides = bed.apart(&subjects, &kinds).await;
     if processes {
         step("processes");
@@ -178,17 +191,25 @@ async fn several_processes(bed: &Bed, step: &impl Fn(&str)) -> Vec<Row> {
         step("multi, reversed");
         rows.extend(multi::reversed(bed, &mut sides).await);
     }
+    for (_, bench, kind) in permits {
+        step(bench);
+        rows.extend(counted::together(bed, &mut sides, bench, kind).await);
+    }
     bed.close(sides).await;
     rows
 }
 
-/// The benches of striped locks and RedLock, of fleets, and of many held locks.
+/// The benches of striped locks, latches and RedLock, of fleets, and of many held locks.
 async fn other(bed: &Bed, step: &impl Fn(&str)) -> Vec<Row> {
     let args = &bed.args;
     let mut rows = Vec::new();
     if args.wants("striped") && args.subjects.contains(&Who::Distlock) {
         step("striped");
         rows.extend(striped::hot(bed).await);
+    }
+    if args.wants("latch") {
+        step("latch");
+        rows.extend(latch::opened(bed).await);
     }
     if args.wants("red") && args.subjects.contains(&Who::Distlock) {
         step("red");

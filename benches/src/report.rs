@@ -16,9 +16,11 @@ pub struct Row {
     pub processes: usize,
     /// Tasks per process. In `held`: the number of locks.
     pub tasks: usize,
-    /// Pairs of lock and unlock per second. In `held`: renewed locks per second.
+    /// Pairs of lock and unlock per second. In `held`: renewed locks per second. In `latch`: one divided by the mean
+    /// time, in seconds.
     pub ops_per_s: f64,
-    /// Time of a pair if every task has its own name, otherwise of an acquire. In `held`: of a round of renewal.
+    /// Time of a pair if every task has its own name, and in `permits` and `semaphore`; otherwise of an acquire. In
+    /// `held`: of a round of renewal. In `latch`: from the count-down until the last waiter of all processes goes on.
     pub p50_us: f64,
     pub p99_us: f64,
     pub worst_us: f64,
@@ -39,7 +41,7 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<usize>,
     /// The ratio of distlock's figure to this subject's, as the median over all rounds: of rates, or in `latency` of
-    /// medians.
+    /// medians, as in `latch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distlock_ahead: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,19 +1,21 @@
 //! The subjects: clients that stay connected, and their locks of one kind.
 
 mod ours;
+mod tickets;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use distlock::DistLock;
 use distlock_support::peer::Library;
+use distributed_lock_redis::RedisLockProvider;
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{self, Kind, Plan, Sample};
 use crate::raw::Raw;
-use ours::{Fair, Made, Mixed, Plain};
+use ours::Made;
+use tickets::Tickets;
 
 /// The lease for libraries that need one. It is the default of distlock and Redisson.
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -34,6 +36,9 @@ pub enum Who {
     /// Plain locks only.
     #[value(name = "redis-py")]
     RedisPy,
+    /// The crate `distributed-lock-redis`. Permits only.
+    #[value(name = "distributed-lock")]
+    DistributedLock,
     /// Our reentrant lock, for comparison when `Distlock` is another of our locks. Not selectable.
     #[value(skip)]
     Reentrant,
@@ -43,7 +48,7 @@ pub enum Who {
 }
 
 impl Who {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Distlock,
         Self::Raw,
         Self::Redisson,
@@ -52,6 +57,7 @@ impl Who {
         Self::Redsync,
         Self::Redlock,
         Self::RedisPy,
+        Self::DistributedLock,
     ];
 
     /// Returns the library of another language, whose process knows plain locks only.
@@ -64,6 +70,11 @@ impl Who {
         }
     }
 
+    /// Returns whether the library takes part in the benches of the reentrant lock.
+    pub const fn has_locks(self) -> bool {
+        self.peer().is_none() && !matches!(self, Self::DistributedLock)
+    }
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Distlock => "distlock",
@@ -74,6 +85,7 @@ impl Who {
             Self::Redsync => "redsync",
             Self::Redlock => "redlock",
             Self::RedisPy => "redis-py",
+            Self::DistributedLock => "distributed-lock",
             Self::Reentrant => "reentrant",
             Self::Direct => "direct",
         }
@@ -157,6 +169,7 @@ pub enum Any {
     Raw(Raw),
     Rslock(rslock::LockManager),
     Rlock(Rlock),
+    Tickets(Arc<RedisLockProvider>),
 }
 
 impl Any {
@@ -182,6 +195,7 @@ impl Any {
                     options: options.unwrap_or_else(|error| panic!("rlock: {error}")),
                 })
             }
+            Who::DistributedLock => Self::Tickets(tickets::connect(url).await),
             Who::Redisson | Who::Redsync | Who::Redlock | Who::RedisPy => {
                 unreachable!("{} is driven through its agent", who.name())
             }
@@ -190,39 +204,7 @@ impl Any {
 
     pub async fn run(&self, plan: &Plan) -> Sample {
         match self {
-            Self::Distlock(client) => match plan.kind {
-                Kind::Reentrant => drive::run(client, plan).await,
-                Kind::Fair => drive::run(&Fair(client.clone()), plan).await,
-                Kind::Plain => drive::run(&Plain(client.clone()), plan).await,
-                Kind::Read => drive::run(&Mixed(client.clone(), 100), plan).await,
-                Kind::Write => drive::run(&Mixed(client.clone(), 0), plan).await,
-                Kind::Mix(reads) => drive::run(&Mixed(client.clone(), reads), plan).await,
-                Kind::Fenced => {
-                    let client = client.clone();
-                    drive::run(&Made(move |name: &str, _| Arc::new(client.fenced(name)) as _), plan).await
-                }
-                Kind::Spin => {
-                    let client = client.clone();
-                    drive::run(&Made(move |name: &str, _| Arc::new(client.spin(name)) as _), plan).await
-                }
-                Kind::Multi(count) => {
-                    let client = client.clone();
-                    let make = move |name: &str, turned: bool| {
-                        let mut names = drive::names(name, count);
-                        if turned {
-                            names.reverse();
-                        }
-                        Arc::new(client.multi(names)) as _
-                    };
-                    drive::run(&Made(make), plan).await
-                }
-                Kind::Striped(segments) => {
-                    // All tasks of the process share one object.
-                    let striped: Arc<dyn DistLock> = Arc::new(client.striped(&plan.name, segments));
-                    drive::run(&Made(move |_: &str, _| Arc::clone(&striped)), plan).await
-                }
-                Kind::Red(_) => panic!("a RedLock has several clients"),
-            },
+            Self::Distlock(client) => ours::run(client, plan).await,
             Self::Red(clients) => {
                 assert!(
                     matches!(plan.kind, Kind::Red(servers) if servers == clients.len()),
@@ -231,6 +213,10 @@ impl Any {
                 let clients = clients.clone();
                 let make = move |name: &str, _| Arc::new(distlock::RedLock::new(clients.clone(), name)) as _;
                 drive::run(&Made(make), plan).await
+            }
+            Self::Tickets(provider) => {
+                let Kind::Permits(permits) = plan.kind else { panic!("only permits here") };
+                drive::run(&Tickets(Arc::clone(provider), permits), plan).await
             }
             Self::Raw(_) if plan.kind == Kind::Plain => panic!("its commands are a reentrant lock's"),
             _ if !matches!(plan.kind, Kind::Reentrant | Kind::Plain) => panic!("only simple locks here"),
@@ -254,6 +240,7 @@ impl Any {
             Self::Raw(client) => client.close().await,
             Self::Rslock(client) => drop(client),
             Self::Rlock(rlock) => rlock.client.shutdown().await,
+            Self::Tickets(provider) => drop(provider),
         }
     }
 }

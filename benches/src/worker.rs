@@ -14,6 +14,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::drive::{Plan, Sample};
 use crate::fleet::{Crew, Stay, Wanted};
 use crate::held::{Held, Hoard, Round};
+use crate::latch::{self, Seen, Work};
 use crate::subject::{Any, Who};
 
 /// The first argument of a worker.
@@ -26,6 +27,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 enum Request {
     /// Answered twice: when ready; and with the sample, after the next line has given the start signal.
     Run(Plan),
+    /// Wait for latches.
+    Watch(Work),
     /// Acquire this many locks and keep them.
     Hold(usize),
     Round,
@@ -103,6 +106,18 @@ impl Worker {
         Sample::together(parts)
     }
 
+    /// Waits for latches in several processes. `work` tells the work of each process.
+    pub async fn watch_all(workers: &mut [Self], work: impl Fn(usize) -> Work) -> Vec<Seen> {
+        for (number, worker) in workers.iter_mut().enumerate() {
+            worker.ask(&Request::Watch(work(number))).await;
+        }
+        let mut parts = Vec::with_capacity(workers.len());
+        for worker in workers.iter_mut() {
+            parts.push(worker.answer().await);
+        }
+        parts
+    }
+
     pub async fn hold(&mut self, count: usize) -> Held {
         self.ask(&Request::Hold(count)).await;
         self.answer().await
@@ -152,6 +167,7 @@ pub async fn serve(mut words: impl Iterator<Item = String>) {
                 }
                 say(&client.run(&plan).await);
             }
+            Ok(Request::Watch(work)) => say(&latch::watch(&client, &work).await),
             Ok(Request::Hold(count)) => say(&hoard.fill(&client, count).await),
             Ok(Request::Round) => say(&hoard.renew(&client).await),
             Ok(Request::Fleet(wanted)) => {

@@ -5,9 +5,12 @@
 -- Idempotent. O(log n) in the number of parties.
 
 local state, parties, mine, now = KEYS[1], KEYS[2], tonumber(ARGV[2]), time_of_server()
-local found = redis.call('hmget', state, 'round', 'b' .. ARGV[2])
+local found = redis.call('hmget', state, 'round', 'broken')
 local round = tonumber(found[1] or -1)
-if round > mine then return found[2] and 2 or 1 end
+if round > mine then
+  local was_broken = string.find((found[2] or '') .. ',', ',' .. ARGV[2] .. ',', 1, true)
+  return was_broken and 2 or 1
+end
 if round < mine or not redis.call('zscore', parties, ARGV[1]) then return 2 end
 if has_dead(parties, now) then
   finish_round(state, parties, round, true, ARGV[4], ARGV[5])

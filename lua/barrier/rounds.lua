@@ -1,16 +1,16 @@
 -- Functions shared by the scripts of barriers. The build puts this file in front of them.
 --
 -- Terms of these scripts:
--- - State: a hash with the number of the current round, the number of parties, and a field `b<n>` for each of the last
---   broken rounds.
+-- - State: a hash with the number of the current round (`round`), the number of parties (`n`), and the last broken rounds
+--   (`broken`), one `,round` each.
 -- - Parties: a sorted set of those that have arrived in this round. Member = owner. Score = the end of the party's lease in
 --   ms of the server's time.
 -- - Dead: a party whose lease has ended.
 
 -- A state that nobody uses is kept for a day, in ms.
 local KEEP = 86400000
--- Number of broken rounds that the state remembers.
-local MOST = 100
+-- Bytes of the list of broken rounds.
+local MOST = 1000
 
 -- The server's time in ms.
 local function time_of_server()
@@ -24,11 +24,9 @@ end
 
 -- Ends a round: its parties go on. `broken`: a party is dead.
 local function finish_round(state, parties, round, broken, publish, channel)
+  local list = broken and (redis.call('hget', state, 'broken') or '') .. ',' .. text(round)
   redis.call('hset', state, 'round', text(round + 1))
-  if broken then
-    redis.call('hset', state, 'b' .. text(round), '1')
-    redis.call('hdel', state, 'b' .. text(round - MOST))
-  end
+  if broken then redis.call('hset', state, 'broken', string.sub(list, -MOST)) end
   redis.call('pexpire', state, KEEP)
   redis.call('del', parties)
   redis.pcall(publish, channel, '0')

@@ -30,7 +30,9 @@ local function ran(reply)
   return reply
 end
 
+-- The number under this key; 0 if there is none. Text that is not a number stops the script.
 local function read_number(key)
   local text = redis.call('get', key)
-  return text and tonumber(text) or 0
+  if not text then return 0 end
+  return tonumber(text) or redis.call('incrby', key, 0)
 end

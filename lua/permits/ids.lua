@@ -28,10 +28,11 @@ local function error_of(reply)
   return type(reply) == 'table' and reply.err or nil
 end
 
--- The number of permits that nobody holds.
+-- The number of permits that nobody holds. Text that is not a number stops the script.
 local function read_count(key)
   local text = redis.call('get', key)
-  return text and tonumber(text) or 0
+  if not text then return 0 end
+  return tonumber(text) or redis.call('incrby', key, 0)
 end
 
 -- The expired permits that one script returns to the count, those that ended first in front.

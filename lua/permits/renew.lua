@@ -22,7 +22,9 @@ for i = 1, #KEYS / 2 do
       held = 0
       break
     end
-    if lease > 0 and (exactly or ends < now + lease) then ends = now + lease end
+    -- A lease that stays becomes 1 ms longer, because a command that changes nothing is not sent to replicas
+    -- (Acknowledgement in `common/holds.lua`).
+    ends = lease > 0 and (exactly or ends < now + lease) and now + lease or ends + 1
     entries[#entries + 1] = ends
     entries[#entries + 1] = id
   end

@@ -17,6 +17,8 @@ if ARGV[4] ~= '0' and now > tonumber(ARGV[4]) then return {-7, now} end
 local key, what, n = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local text = redis.call('get', key)
 local free = text and tonumber(text) or 0
+-- Text that is not a number stops the script.
+if text and not tonumber(text) then redis.call('incrby', key, 0) end
 if what == 'delete' then return redis.call('del', key) end
 if what == 'drain' then
   if free ~= 0 then redis.call('decrby', key, free) end

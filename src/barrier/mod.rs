@@ -91,8 +91,9 @@ impl Barrier {
     ///
     /// # Cost
     ///
-    /// Two round trips, two commands, and one subscription for all waiting tasks of this process. While it waits, one
-    /// command each third of the [watchdog](crate::Builder::watchdog)'s lease, or each
+    /// One round trip, one command for the last party. Another party needs four commands: its arrival, a look before and a
+    /// look after it subscribes, and a look at the end. All waiting tasks of this process share one subscription. While a
+    /// party waits, it sends one command each third of the [watchdog](crate::Builder::watchdog)'s lease, or each
     /// [`poll_cap`](crate::Builder::poll_cap) if that is shorter.
     ///
     /// # Cancel safety

@@ -38,6 +38,7 @@ fn rows() -> Vec<(&'static str, Error)> {
         ("WouldDeadlock", Error::WouldDeadlock { name: name(), why: Deadlock::Upgrade }),
         ("NoQuorum", no_quorum(server("NOPERM x"))),
         ("Replicas", Error::replicas(0, 1)),
+        ("Broken", Error::Broken { name: name() }),
         ("Unsupported", Error::Unsupported { what: "x".to_owned() }),
         ("WrongType", Error::WrongType { name: name(), message: "x".to_owned(), found: None }),
     ]
@@ -58,6 +59,7 @@ const fn kind(error: &Error) -> &'static str {
         Error::WouldDeadlock { .. } => "WouldDeadlock",
         Error::NoQuorum { .. } => "NoQuorum",
         Error::Replicas { .. } => "Replicas",
+        Error::Broken { .. } => "Broken",
         Error::Unsupported { .. } => "Unsupported",
         Error::WrongType { .. } => "WrongType",
     }

@@ -47,6 +47,10 @@ async fn count_goes_down_to_zero_and_the_latch_can_be_used_again() {
         bed.admin.cmd::<()>(&["HSET", "odd", "a", "1"]).await;
         let odd = client.latch("odd");
         assert!(odd.count().await.is_err() && odd.wait().await.is_err() && odd.count_down(1).await.is_err());
+        // The value of a plain lock is text that is not a number.
+        let guard = client.plain("plain").lock().await.unwrap();
+        assert!(client.latch("plain").count_down(1).await.is_err() && guard.is_held());
+        guard.unlock().await.unwrap();
     })
     .await;
 }

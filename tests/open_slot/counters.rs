@@ -109,7 +109,7 @@ pub const BARRIERS: Family = Family {
         &["HSET s round 4 n 3", "ZADD $l @j20000 o1 @j20000 o2", "SET $t 6:8 PX 20000"],
         &["HSET s round 4 n 3", "ZADD $l @j20000 o1 @j-6000 o2", "SET $t 6:8 PX 20000"],
         &["HSET s round 4 n 3", "ZADD $l @j20000 o2", "SET $t 7:8 PX 20000"],
-        &["HSET s round 5 n 3 b4 1", "SET $t 8:9 PX 20000"],
+        &["HSET s round 5 n 3 broken ,4", "SET $t 8:9 PX 20000"],
         &["HSET s round 5 n 3", "ZADD $l @j20000 o2", "SET $t 7:8 PX 20000"],
     ],
     calls: &[

@@ -56,6 +56,7 @@ impl Bed {
                 }
                 let measured = self.measure(*who, side, &plan).await;
                 if round > 0 {
+                    assert!(measured.sample.pairs() > 0, "{}: nothing was measured in a round", plan.name);
                     found.entry(*who).or_default().push(measured);
                 }
             }
@@ -71,6 +72,7 @@ impl Bed {
 
     /// Measures a side once.
     async fn measure(&self, who: Who, side: &mut Side, plan: &Plan) -> Round {
+        self.prepare(plan).await;
         let before = self.stats().await;
         let (pids, servers) = (side.pids(), self.servers());
         let (cpu, server_cpu) = (cpu::seconds_of(&pids), cpu::seconds_of(&servers));
@@ -80,7 +82,7 @@ impl Bed {
         let after = self.stats().await;
         let pairs = sample.pairs() as f64;
         Round {
-            commands: commands(who, &before, &after) as f64 / pairs,
+            commands: commands(who, plan.kind, &before, &after) as f64 / pairs,
             scripts: scripts(&before, &after) as f64 / pairs,
             cpu: (used.0 * 1e6 / pairs, used.1 * 1e6 / pairs),
             sample,
@@ -146,7 +148,7 @@ fn scripts(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64
 
 /// Returns the number of commands that clients sent between two readings of the server's counters. The counters
 /// include the commands that scripts call, so a command that the subject calls only in scripts is left out.
-pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
+pub fn commands(who: Who, kind: Kind, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
     let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
     let messages = ["subscribe", "unsubscribe"].map(|name| ["", "s", "p"].map(|kind| format!("{kind}{name}")));
     let mut names = vec!["eval", "evalsha", "fcall", "script|load", "script|exists", "wait", "ping"];
@@ -157,9 +159,11 @@ pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<Strin
         Who::Rslock | Who::Rlock | Who::Redsync | Who::RedisPy => names.push("set"),
         // Redisson deletes its latch after each release. The release script itself calls DEL once and PUBLISH once.
         Who::Redisson => sum += calls("del").saturating_sub(calls("publish")),
+        // Our scripts for semaphores and latches call SET.
+        Who::Distlock | Who::Direct if matches!(kind, Kind::Permits(_) | Kind::Semaphore(_) | Kind::Latch) => {}
         // Our plain lock acquires with a plain SET too, except for waiters.
         Who::Distlock | Who::Direct if calls("set") > 0 => names.push("set"),
-        Who::Distlock | Who::Direct | Who::Raw | Who::Reentrant | Who::Redlock => {}
+        Who::Distlock | Who::Direct | Who::Raw | Who::Reentrant | Who::Redlock | Who::DistributedLock => {}
     }
     sum + names.iter().map(|name| calls(name)).sum::<u64>()
 }

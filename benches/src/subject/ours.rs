@@ -7,6 +7,41 @@ use distlock::DistLock;
 use distlock_support::Numbers;
 
 use super::{Lock, Subject};
+use crate::drive::{self, Kind, Plan, Sample};
+
+/// Measures the plan's kind of lock.
+pub(super) async fn run(client: &distlock::Client, plan: &Plan) -> Sample {
+    let client = client.clone();
+    match plan.kind {
+        Kind::Reentrant => drive::run(&client, plan).await,
+        Kind::Fair => drive::run(&Fair(client), plan).await,
+        Kind::Plain => drive::run(&Plain(client), plan).await,
+        Kind::Read => drive::run(&Mixed(client, 100), plan).await,
+        Kind::Write => drive::run(&Mixed(client, 0), plan).await,
+        Kind::Mix(reads) => drive::run(&Mixed(client, reads), plan).await,
+        Kind::Fenced => drive::run(&Made(move |name: &str, _| Arc::new(client.fenced(name)) as _), plan).await,
+        Kind::Spin => drive::run(&Made(move |name: &str, _| Arc::new(client.spin(name)) as _), plan).await,
+        Kind::Multi(count) => {
+            let make = move |name: &str, turned: bool| {
+                let mut names = drive::names(name, count);
+                if turned {
+                    names.reverse();
+                }
+                Arc::new(client.multi(names)) as _
+            };
+            drive::run(&Made(make), plan).await
+        }
+        Kind::Striped(segments) => {
+            // All tasks of the process share one object.
+            let striped: Arc<dyn DistLock> = Arc::new(client.striped(&plan.name, segments));
+            drive::run(&Made(move |_: &str, _| Arc::clone(&striped)), plan).await
+        }
+        Kind::Permits(_) => drive::run(&Permits(client), plan).await,
+        Kind::Semaphore(_) => drive::run(&Semaphores(client), plan).await,
+        Kind::Red(_) => panic!("a RedLock has several clients"),
+        Kind::Latch => panic!("nobody acquires a latch"),
+    }
+}
 
 macro_rules! locks {
     ($($lock:ident, $name:literal);+) => {
@@ -39,7 +74,7 @@ impl Subject for distlock::Client {
     }
 }
 
-pub(super) struct Plain(pub(super) distlock::Client);
+struct Plain(distlock::Client);
 
 impl Subject for Plain {
     type Lock = distlock::PlainLock;
@@ -49,7 +84,7 @@ impl Subject for Plain {
     }
 }
 
-pub(super) struct Fair(pub(super) distlock::Client);
+struct Fair(distlock::Client);
 
 impl Subject for Fair {
     type Lock = distlock::FairLock;
@@ -60,10 +95,10 @@ impl Subject for Fair {
 }
 
 /// Makes read-write locks; the number is the percentage of acquires that read.
-pub(super) struct Mixed(pub(super) distlock::Client, pub(super) u8);
+struct Mixed(distlock::Client, u8);
 
 /// Both halves of one lock.
-pub(super) struct Halves {
+struct Halves {
     read: distlock::ReadLock,
     write: distlock::WriteLock,
     reads: u8,
@@ -92,6 +127,53 @@ impl Lock for Halves {
 
     async fn release(&mut self, guard: Self::Guard) {
         unlock(guard, "read-write lock").await;
+    }
+}
+
+/// The number of permits is in Redis ([`crate::bed::Bed::prepare`]).
+struct Permits(distlock::Client);
+
+impl Subject for Permits {
+    type Lock = distlock::Permits;
+
+    fn lock(&self, name: String) -> Self::Lock {
+        self.0.permits(&name)
+    }
+}
+
+impl Lock for distlock::Permits {
+    type Guard = distlock::PermitGuard;
+
+    async fn acquire(&mut self) -> Self::Guard {
+        distlock::Permits::acquire(self, 1).await.unwrap_or_else(|error| panic!("distlock: permits: {error}"))
+    }
+
+    async fn release(&mut self, guard: Self::Guard) {
+        guard.release().await.unwrap_or_else(|error| panic!("distlock: release of a permit: {error}"));
+    }
+}
+
+/// The number of permits is in Redis ([`crate::bed::Bed::prepare`]).
+struct Semaphores(distlock::Client);
+
+impl Subject for Semaphores {
+    type Lock = distlock::Semaphore;
+
+    fn lock(&self, name: String) -> Self::Lock {
+        self.0.semaphore(&name)
+    }
+}
+
+impl Lock for distlock::Semaphore {
+    type Guard = ();
+
+    async fn acquire(&mut self) {
+        distlock::Semaphore::acquire(self, 1).await.unwrap_or_else(|error| panic!("distlock: semaphore: {error}"));
+    }
+
+    async fn release(&mut self, (): ()) {
+        let released = distlock::Semaphore::release(self, 1).await;
+        released.unwrap_or_else(|error| panic!("distlock: release of a semaphore: {error}"));
     }
 }
 

@@ -82,7 +82,7 @@ impl Judge<'_> {
             ("held", _) => self.judge_held_beside_peer(),
             ("uncontended", Who::Raw) => self.judge_share_of_raw(),
             (_, Who::Raw) => {}
-            ("latency", _) => self.judge_latency_beside_peer(),
+            ("latency" | "latch", _) => self.judge_latency_beside_peer(),
             _ => self.judge_rate_beside_peer(),
         }
     }
@@ -267,7 +267,7 @@ impl Judge<'_> {
         let (rows, row) = (self.rows, self.row);
         let over = 1.0 / row.distlock_ahead.unwrap_or(f64::INFINITY);
         self.add(true, over > 1.0, format!("over connections of its own {over:.2} of the rate over fred's (> 1)"));
-        let peers = [Who::Raw, Who::Rslock, Who::Rlock, Who::Redsync, Who::Redlock, Who::RedisPy];
+        let peers = [Who::Raw, Who::Rslock, Who::Rlock, Who::Redsync, Who::Redlock, Who::RedisPy, Who::DistributedLock];
         let alike = rows.iter().filter(|peer| {
             peers.contains(&peer.subject)
                 && (peer.bench, peer.processes, peer.tasks) == (row.bench, row.processes, row.tasks)
@@ -292,7 +292,7 @@ impl Judge<'_> {
     fn judge_rate_beside_peer(&mut self) {
         let (row, ours, peer, ahead) = (self.row, self.ours, self.peer(), self.ahead());
         self.add(true, ahead > 1.0, format!("{ahead:.2} of {peer}'s rate (> 1)"));
-        if !matches!(row.bench, "uncontended" | "plain") && row.processes * row.tasks > 1 {
+        if !matches!(row.bench, "uncontended" | "plain" | "permits" | "semaphore") && row.processes * row.tasks > 1 {
             let (our, its) = (ours.worst_us, row.worst_us);
             // Between processes, an unfair lock promises no order.
             let target = row.bench.ends_with("contended");

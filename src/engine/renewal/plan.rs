@@ -168,10 +168,23 @@ mod tests {
         }
     }
 
+    /// A hold is never divided, so a hold of more permits than a batch allows is a batch of its own.
+    #[test]
+    fn plan_counts_the_permits_of_holds() {
+        for (permits, expected) in
+            [(&[60, 40, 1][..], &[2, 1][..]), (&[99, 2, 98], &[1, 2]), (&[500, 1, 500], &[1, 1, 1])]
+        {
+            let due = |work: &usize| Due { placement: 0, renewal: &HASH, only_confirms: false, work: *work, hold: () };
+            let batches = plan(permits.iter().map(due).collect(), 100, false);
+            assert_eq!(batches.iter().map(|batch| batch.holds.len()).collect::<Vec<_>>(), expected, "{permits:?}");
+        }
+    }
+
     #[test]
     fn plan_makes_one_command_per_hundred_holds() {
         for (holds, commands) in [(1, 1), (100, 1), (101, 2), (1_050, 11)] {
-            let due = (0..holds).map(|n| Due { placement: n, renewal: &HASH, only_confirms: false, hold: () });
+            let due = |n| Due { placement: n, renewal: &HASH, only_confirms: false, work: 1, hold: () };
+            let due = (0..holds).map(due);
             let batches = plan(due.collect(), 100, true);
             assert_eq!(batches.len(), commands, "{holds}");
             assert_eq!(batches.iter().map(|batch| batch.holds.len()).sum::<usize>(), holds);

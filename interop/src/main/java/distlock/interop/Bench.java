@@ -24,10 +24,12 @@ final class Bench {
 
     private final RedissonClient client;
     private final Locks locks;
+    private final OtherBench other;
 
     Bench(RedissonClient client, Locks locks) {
         this.client = client;
         this.locks = locks;
+        other = new OtherBench(client);
     }
 
     /** Reads, adds one and writes back under the lock. If an update is lost, two threads held the lock at once. */
@@ -59,9 +61,13 @@ final class Bench {
         return answer;
     }
 
-    /** Measures a lock and its unlock together, with a separate lock for each thread. */
+    /** Measures a lock and its unlock together, with a separate lock for each thread. Permits have one name for all. */
     Object uncontended(Request request) throws Exception {
         String flavour = request.text("flavour", "reentrant");
+        if (OtherBench.hasPermits(flavour)) {
+            Step turn = other.turn(request, true);
+            return measure(request, i -> turn);
+        }
         String prefix = request.text("prefix");
         return measure(request, i -> {
             RLock lock = locks.single(flavour, prefix + i);
@@ -77,9 +83,17 @@ final class Bench {
     /**
      * Measures the time from the call of lock() until it returns, with one lock for all threads. The flavour "mix"
      * uses a read-write lock, of which "reads" percent of the acquires take the read lock. With "turn", every other
-     * thread takes the members of a multi-lock in the opposite order.
+     * thread takes the members of a multi-lock in the opposite order. For latches, see {@link OtherBench#watch}.
      */
     Object contended(Request request) throws Exception {
+        String flavour = request.text("flavour", "reentrant");
+        if (flavour.equals("latch")) {
+            return other.watch(request);
+        }
+        if (OtherBench.hasPermits(flavour)) {
+            Step turn = other.turn(request, false);
+            return measure(request, i -> turn);
+        }
         IntFunction<Supplier<RLock>> choices = choices(request);
         long holdNs = request.number("hold_us", 0) * 1000;
         return measure(request, i -> {
@@ -127,8 +141,8 @@ final class Bench {
         return new Request(body, request.id(), request.op());
     }
 
-    private interface Step {
-        void run(Samples samples);
+    interface Step {
+        void run(Samples samples) throws Exception;
     }
 
     /** Repeats a step on every thread for the given time, after a warm-up that is not measured. */
@@ -192,7 +206,7 @@ final class Bench {
     }
 
     /** Durations in nanoseconds. */
-    private static final class Samples {
+    static final class Samples {
         private long[] values = new long[256];
         private int size;
 
