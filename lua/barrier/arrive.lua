@@ -14,9 +14,11 @@ local state, parties, now = KEYS[1], KEYS[3], time_of_server()
 local found = redis.call('hmget', state, 'round', 'n')
 local round, arrived = tonumber(found[1] or 0), redis.call('zcard', parties)
 if arrived > 0 and has_dead(parties, now) then
+  ran('-1')
   finish_round(state, parties, round, true, ARGV[7], ARGV[8])
   return -1
 end
+if redis.call('zscore', parties, ARGV[4]) then arrived = arrived - 1 end
 if arrived > 0 and found[2] ~= ARGV[5] then
   return redis.error_reply('ERR the barrier is for ' .. tostring(found[2]) .. ' parties, not for ' .. ARGV[5])
 end

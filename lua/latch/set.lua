@@ -11,12 +11,15 @@
 local now = redis.call('time')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
 if ARGV[2] ~= '0' and now > tonumber(ARGV[2]) then return {-7, now} end
+-- A key that holds no number stops the script.
+local count = redis.call('get', KEYS[1])
+if count and not tonumber(count) then redis.call('incrby', KEYS[1], 0) end
 if ARGV[1] == 'delete' then
   if redis.call('del', KEYS[1]) == 0 then return 0 end
   redis.pcall(ARGV[3], ARGV[4], '0')
   return 1
 end
-if redis.call('exists', KEYS[1]) == 1 then return 0 end
+if count then return 0 end
 redis.call('set', KEYS[1], ARGV[1])
 redis.pcall(ARGV[3], ARGV[4], '1')
 return 1

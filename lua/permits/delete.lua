@@ -6,4 +6,7 @@
 
 local now = clock()
 if ARGV[1] ~= '0' and now > tonumber(ARGV[1]) then return {-7, now} end
+-- Keys of other types stop the script.
+read_count(KEYS[1])
+redis.call('zcard', KEYS[2])
 return redis.call('del', KEYS[1], KEYS[2]) > 0 and 1 or 0

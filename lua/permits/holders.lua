@@ -1,17 +1,11 @@
--- Lists held permits, those that end first in front.
+-- Lists held permits by the end of their lease, earliest first.
 -- KEYS   [1] leases.
--- ARGV   [1] how many permits to skip.   [2] the most permits to list.
--- Reply  A list: the server's time in ms, the number of permits in the set, then id and end of each permit whose lease has
---        not ended.
--- O(log n + ARGV[2]).
+-- ARGV   [1] the earliest end to list; 0 = from now.   [2] how many permits with that end to skip.
+--        [3] maximum number of permits to list.
+-- Reply  A list: the server's time in ms, then id and end of each permit.
+-- O(log n + ARGV[2] + ARGV[3]).
 
 local now = clock()
-local found = redis.call('zrange', KEYS[1], ARGV[1], ARGV[1] + ARGV[2] - 1, 'WITHSCORES')
-local out = {now, redis.call('zcard', KEYS[1])}
-for at = 1, #found, 2 do
-  if tonumber(found[at + 1]) > now then
-    out[#out + 1] = found[at]
-    out[#out + 1] = found[at + 1]
-  end
-end
-return out
+local from = math.max(tonumber(ARGV[1]), now + 1)
+local found = redis.call('zrangebyscore', KEYS[1], string.format('%.0f', from), '+inf', 'WITHSCORES', 'LIMIT', ARGV[2], ARGV[3])
+return {now, unpack(found)}

@@ -8,7 +8,11 @@
 
 local before = ran_before()
 if before then return before end
-if read_number(KEYS[1]) < tonumber(ARGV[4]) then return 0 end
+if read_number(KEYS[1]) < tonumber(ARGV[4]) then
+  -- A late copy of this command must not take permits for nobody.
+  ran('0')
+  return 0
+end
 -- The token first: if the server refuses DECRBY, the token says wrongly that permits were taken, so it is deleted.
 ran('1')
 local left = redis.pcall('decrby', KEYS[1], ARGV[4])

@@ -148,7 +148,7 @@ impl Barrier {
             None if party.leave().await? => None,
             None => party.look().await?,
         };
-        party.has_ended();
+        party.mark_ended();
         match end {
             Some(End::Released) => Ok(Some(BarrierWait { round, is_leader: false })),
             Some(End::Broken) => Err(Error::Broken { name: Arc::clone(&self.name.as_written) }),

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::BoxFuture;
 
-use super::LockName;
 use crate::config::millis;
 use crate::engine::Engine;
 use crate::engine::once::{Command, Once, first_reply};
 use crate::error::{Error, Result};
+use crate::names::LockName;
 use crate::owner::Owner;
 use crate::runtime::reaper::Finished;
 use crate::transport::script::Script;
@@ -100,15 +100,16 @@ impl Party {
         let reaper = engine.reaper.clone();
         let leaving = async move {
             let mut once = Once::new(&engine, &name);
-            let left = once.send(&leave(&name, &owner), engine.patience()).await?;
+            let left = once.send(&leave(&name, &owner), engine.patience()).await;
+            // A repeat of this command does no harm.
             once.settle();
-            Ok(first_reply(&left) == Some(1))
+            Ok(first_reply(&left?) == Some(1))
         };
         Finished::new(&reaper, leaving).await.map_err(|error: Error| error.about(&self.name.as_written))
     }
 
-    /// There is nothing to leave any more.
-    pub(super) fn has_ended(&self) {
+    /// Keeps the drop from leaving the round.
+    pub(super) fn mark_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 }

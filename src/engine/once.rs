@@ -147,6 +147,8 @@ impl Once {
             let pause = self.engine.pause(1);
             tokio::time::sleep(pause).await;
         }
+        let (name, script) = (&self.name.as_written, command.script.name);
+        tracing::warn!(lock.name = %name, script, "gave up a command that was in doubt: it may have counted, or not");
     }
 
     /// The outcome is known: another command may use the token.

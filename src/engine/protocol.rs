@@ -174,7 +174,7 @@ impl dyn Protocol {
         self.nature().flavour
     }
 
-    /// The waiters that a hold may be handed over to.
+    /// Flavour and number of permits. A hold is handed over only to a waiter with an equal pair.
     pub(crate) fn takes(&self) -> (&'static str, u32) {
         (self.flavour(), self.permits())
     }

@@ -32,15 +32,13 @@ use bytes::Bytes;
 
 use crate::acquire::Acquire;
 use crate::client::Client;
-use crate::config::{check_lease, millis};
 use crate::engine::acquire;
-use crate::engine::change::Change;
 use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::names::LockName;
-use crate::transport::{Arg, Call, Reply};
 
+mod admin;
 mod guard;
 mod id;
 #[cfg(feature = "tower")]
@@ -52,13 +50,10 @@ pub use id::PermitId;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use layer::{Gated, Overloaded, PermitsLayer};
-use protocol::{COUNT, DELETE, HOLDERS, RELEASE, SET, Taking};
+use protocol::Taking;
 
 /// The most permits of one request. Redis stores each permit, so a request's work for the server grows with it.
 const MOST: u32 = 1000;
-
-/// The number of permits that [`Permits::holders`] reads in one command.
-const PAGE: usize = 500;
 
 /// # Permits
 impl Client {
@@ -217,213 +212,8 @@ impl Permits {
         Ok(grant.map(|grant| PermitGuard::new(Guard::new(grant, self.client.handle()))))
     }
 
-    /// Sets the number of permits, if no number is set. Returns false if one is set; then nothing is changed.
-    ///
-    /// # Cost
-    ///
-    /// One round trip, one command. One more of each if the client has not learned the server's time for a minute.
-    ///
-    /// # Cancel safety
-    ///
-    /// Once begun, it is completed.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
-    /// ([`Error::outcome_unknown`]), the call may be repeated.
-    pub async fn try_set_permits(&self, n: u32) -> Result<bool> {
-        self.set("new", n.into()).await
-    }
-
-    /// Sets the number of all permits, held ones included. If more are held than `n`, [`available`](PermitCounts) is
-    /// negative until enough of them are released.
-    ///
-    /// # Cost
-    ///
-    /// As [`try_set_permits`](Self::try_set_permits).
-    ///
-    /// # Cancel safety
-    ///
-    /// Once begun, it is completed.
-    ///
-    /// # Errors
-    ///
-    /// As for [`try_set_permits`](Self::try_set_permits).
-    pub async fn set_permits(&self, n: u32) -> Result<()> {
-        self.set("total", n.into()).await.map(drop)
-    }
-
-    /// Adds permits, or removes them if `n` is negative.
-    ///
-    /// # Cost
-    ///
-    /// As [`try_set_permits`](Self::try_set_permits).
-    ///
-    /// # Cancel safety
-    ///
-    /// Once begun, it is completed.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). The command counts once or not at all. If the outcome
-    /// is unknown ([`Error::outcome_unknown`]), read [`counts`](Self::counts) before a repeat.
-    pub async fn add_permits(&self, n: i32) -> Result<()> {
-        self.set("add", n.into()).await.map(drop)
-    }
-
-    async fn set(&self, what: &'static str, n: i64) -> Result<bool> {
-        let args = vec![Arg::Text(Bytes::from_static(what.as_bytes())), Arg::Int(n)];
-        let change = Change { script: &SET, keys: self.keys(), args, publishes: true };
-        self.client.engine().change_if(&self.name, change).await
-    }
-
     fn keys(&self) -> Vec<Bytes> {
         vec![self.name.key.clone(), self.leases.clone()]
-    }
-
-    /// Returns how many permits are free and how many are held. Expired permits count as free.
-    ///
-    /// # Cost
-    ///
-    /// One round trip, one command.
-    ///
-    /// # Cancel safety
-    ///
-    /// Only reads.
-    ///
-    /// # Errors
-    ///
-    /// As for [`DistLock::acquire`](crate::DistLock::acquire).
-    pub async fn counts(&self) -> Result<PermitCounts> {
-        let words = self.keys().into_iter().map(Arg::Text).collect();
-        let reply = self.client.engine().ask(&self.name, Call { script: &COUNT, keys: 2, words }).await?;
-        match &reply {
-            Reply::List(parts) => match parts.as_slice() {
-                [Reply::Int(available), Reply::Int(acquired @ 0..)] => {
-                    Ok(PermitCounts { available: *available, acquired: acquired.unsigned_abs() })
-                }
-                _ => Err(self.odd(COUNT.name, &reply)),
-            },
-            _ => Err(self.odd(COUNT.name, &reply)),
-        }
-    }
-
-    fn odd(&self, script: &str, reply: &Reply) -> Error {
-        Error::odd_reply(script, reply).about(&self.name.as_written)
-    }
-
-    /// Lists the held permits, those that end first in front.
-    ///
-    /// # Cost
-    ///
-    /// One round trip and one command for each 500 permits. A permit that is renewed between two of these commands may
-    /// be missing from the list.
-    ///
-    /// # Cancel safety
-    ///
-    /// Only reads.
-    ///
-    /// # Errors
-    ///
-    /// As for [`DistLock::acquire`](crate::DistLock::acquire).
-    pub async fn holders(&self) -> Result<Vec<HeldPermit>> {
-        let mut all = Vec::new();
-        let mut skipped = 0;
-        loop {
-            let words = vec![Arg::Text(self.leases.clone()), Arg::Int(skipped as i64), Arg::Int(PAGE as i64)];
-            let reply = self.client.engine().ask(&self.name, Call { script: &HOLDERS, keys: 1, words }).await?;
-            let (held, of) = protocol::held(&reply).ok_or_else(|| self.odd(HOLDERS.name, &reply))?;
-            all.extend(held);
-            skipped += PAGE;
-            if skipped >= of {
-                return Ok(all);
-            }
-        }
-    }
-
-    /// Releases the permits with these ids, all or none, whichever process holds them. Returns false if one of them is not
-    /// held; then nothing is changed.
-    ///
-    /// A guard of such a permit learns of it at its next renewal, and is lost then. Its other permits are released.
-    ///
-    /// # Cost
-    ///
-    /// As [`try_set_permits`](Self::try_set_permits).
-    ///
-    /// # Cancel safety
-    ///
-    /// Once begun, it is completed.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). A repeat after an unknown outcome releases nothing
-    /// twice.
-    pub async fn release_ids(&self, ids: &[PermitId]) -> Result<bool> {
-        if ids.is_empty() {
-            return Ok(true);
-        }
-        self.check_ids(ids)?;
-        let change = protocol::release(self.keys(), id::joined(ids));
-        match self.client.engine().change(&self.name, change).await? {
-            Reply::Nil => Ok(false),
-            Reply::Int(..=0) => Ok(true),
-            Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(0), Reply::Text(_)]) => Ok(true),
-            odd => Err(self.odd(RELEASE.name, &odd)),
-        }
-    }
-
-    /// Sets the lease of the permits with these ids to `lease` from now, whichever process holds them. Returns false if
-    /// one of them is not held; then nothing is changed. This is Redisson's `updateLeaseTime`.
-    ///
-    /// A guard that the watchdog renews keeps its permits for at least the watchdog's lease.
-    ///
-    /// # Cost
-    ///
-    /// As [`try_set_permits`](Self::try_set_permits).
-    ///
-    /// # Cancel safety
-    ///
-    /// Once begun, it is completed.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if the lease is shorter than 3 ms or longer than ten years; the errors of
-    /// [`DistLock::acquire`](crate::DistLock::acquire).
-    pub async fn extend_ids(&self, ids: &[PermitId], lease: Duration) -> Result<bool> {
-        check_lease(lease)?;
-        self.check_ids(ids)?;
-        if ids.is_empty() {
-            return Ok(true);
-        }
-        let change = protocol::extend(self.keys(), id::joined(ids), millis(lease));
-        self.client.engine().change_if(&self.name, change).await
-    }
-
-    fn check_ids(&self, ids: &[PermitId]) -> Result<()> {
-        if ids.len() > MOST as usize {
-            let what = format!("{} ids of permits of {:?}: a call takes {MOST} at most", ids.len(), self.name());
-            return Err(Error::Config { what });
-        }
-        Ok(())
-    }
-
-    /// Deletes the permits and their number. Returns false if there was nothing. Guards lose their permits at their next
-    /// renewal, and waiters wait for a new number.
-    ///
-    /// # Cost
-    ///
-    /// As [`try_set_permits`](Self::try_set_permits).
-    ///
-    /// # Cancel safety
-    ///
-    /// Once begun, it is completed.
-    ///
-    /// # Errors
-    ///
-    /// As for [`try_set_permits`](Self::try_set_permits).
-    pub async fn delete(&self) -> Result<bool> {
-        let change = Change { script: &DELETE, keys: self.keys(), args: Vec::new(), publishes: false };
-        self.client.engine().change_if(&self.name, change).await
     }
 }
 

@@ -63,20 +63,19 @@ pub(super) fn extend(keys: Vec<Bytes>, ids: Bytes, lease_ms: i64) -> Change {
     Change { script: &EXTEND, keys, args: vec![Arg::Text(ids), Arg::Int(lease_ms)], publishes: false }
 }
 
-/// Reads the reply to [`HOLDERS`]: the permits that are held, and the number of permits in the set.
-pub(super) fn held(reply: &Reply) -> Option<(Vec<HeldPermit>, usize)> {
+/// Reads the reply to [`HOLDERS`]: the permits, and the end of each lease in ms of the server's time.
+pub(super) fn held(reply: &Reply) -> Option<Vec<(HeldPermit, f64)>> {
     let Reply::List(parts) = reply else { return None };
-    let [Reply::Int(now), Reply::Int(of), entries @ ..] = parts.as_slice() else { return None };
+    let [Reply::Int(now), entries @ ..] = parts.as_slice() else { return None };
     let one = |entry: &[Reply]| {
         let [Reply::Text(id), Reply::Text(end)] = entry else { return None };
         let id = PermitId::from_bytes(id.as_ref().try_into().ok()?);
         // Redis may write a score as a decimal number with an exponent.
         let end = std::str::from_utf8(end).ok()?.parse::<f64>().ok()?;
         let remaining = (end < NO_END).then(|| Duration::from_secs_f64(((end - *now as f64) / 1000.0).max(0.0)));
-        Some(HeldPermit { id, remaining })
+        Some((HeldPermit { id, remaining }, end))
     };
-    let held = entries.chunks(2).map(one).collect::<Option<Vec<_>>>()?;
-    Some((held, usize::try_from(*of).ok()?))
+    entries.chunks(2).map(one).collect()
 }
 
 /// A request for this many permits.

@@ -211,3 +211,50 @@ async fn permits_are_handed_over_inside_the_process() {
     })
     .await;
 }
+
+/// One message may announce several permits. Nothing but the message wakes these waiters.
+#[tokio::test]
+async fn one_message_about_several_permits_serves_several_waiters() {
+    permits(async |bed| {
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
+        let (gate, there) = (with(&client, "gate", 1).await, other.permits("gate"));
+        let first = take(&gate, 1).await;
+        for n in [1, 3] {
+            let mut tasks = Vec::new();
+            for count in 0..n {
+                let gate = gate.clone();
+                tasks.push(tokio::spawn(async move { gate.acquire(1).await }));
+                becomes("waiters", count + 1, async || client.stats().waiting).await;
+            }
+            becomes("subscribers", 1, async || bed.admin.channels().await.len()).await;
+            there.add_permits(n as i32).await.unwrap();
+            let mut guards = Vec::new();
+            for task in tasks {
+                // All are held at once.
+                guards.push(ends("the waiter", task).await.unwrap().unwrap());
+            }
+            assert!(guards.iter().all(distlock::PermitGuard::is_held));
+            there.add_permits(-(n as i32)).await.unwrap();
+            for guard in guards {
+                guard.release().await.unwrap();
+            }
+            assert_eq!(counts(&gate).await, (0, 1));
+        }
+        first.release().await.unwrap();
+    })
+    .await;
+}
+
+/// An answer to an earlier waiter is stale once nobody listens for messages.
+#[tokio::test]
+async fn permit_released_while_nobody_waits_is_found_at_once() {
+    permits(async |bed| {
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
+        let (gate, there) = (with(&client, "gate", 1).await, other.permits("gate"));
+        let held = take(&there, 1).await;
+        assert!(gate.acquire_for(1, ms(200)).await.unwrap().is_none());
+        held.release().await.unwrap();
+        ends("the acquire", gate.acquire(1)).await.unwrap().release().await.unwrap();
+    })
+    .await;
+}

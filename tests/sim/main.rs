@@ -12,6 +12,7 @@ mod cases;
 mod cluster;
 mod company;
 mod copies;
+mod counters;
 mod crowd;
 mod enumeration;
 mod fleet;

@@ -2,6 +2,8 @@
 
 use crate::cases::Op;
 use crate::cluster::random::{Trouble, run_all};
+use crate::counters::plan::Harm;
+use crate::counters::{latches, permits, semaphores};
 use crate::enumeration::without_faults;
 use crate::prelude::*;
 use crate::sequences::plan::{Kind, Theme};
@@ -36,4 +38,14 @@ fn short_sequences_of_every_lock_kind_violate_no_rule() {
 fn slot_moves_and_primary_failures_violate_no_rule() {
     run_all(Trouble::Moves, 0..1);
     run_all(Trouble::All, 0..1);
+}
+
+#[test]
+fn permits_semaphores_and_latches_violate_no_rule() {
+    for harm in [Harm::None, Harm::Storm] {
+        permits::run_all(harm, 0..2);
+        semaphores::run_all(harm, 0..2);
+        latches::run_all(harm, 0..2);
+    }
+    permits::run_all(Harm::Kills, 0..2);
 }

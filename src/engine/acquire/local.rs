@@ -130,8 +130,8 @@ impl Awaited for LockWait<'_> {
     }
 
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
-        // While this process may hand the lock over to this waiter, no attempt is needed. After a wake-up, another
-        // client may have changed the lock.
+        // Permits: the last busy answer is still valid. Locks: this process may hand the lock over to this waiter. After
+        // a wake-up, another client may have changed the lock.
         let (engine, is_counted) = (&self.request.engine, self.request.protocol.nature().is_counted());
         let left = if is_counted { waiter.busy_for(engine.now()) } else { waiter.held_here(engine.now()) };
         let left = left.filter(|_| !woken)?;

@@ -74,7 +74,7 @@ const SHARDS: usize = 16;
 const LONELY: u32 = 8;
 const TRIED: u32 = 16;
 
-/// The holds that a waiter may take over: their flavour and number of permits.
+/// Flavour and number of permits. A hold is handed over only to a waiter with an equal pair.
 pub(crate) type Takes = (&'static str, u32);
 
 type Names = HashMap<Arc<LockName>, Slot, ReadyHash>;
@@ -224,9 +224,7 @@ impl Registry {
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         slot.no_longer_holds(hold);
-        if let Some(seat) = &slot.contender {
-            seat.wake(&mut wakes);
-        }
+        slot.wake(&mut wakes);
         if slot.is_vacant() {
             shard.remove(name);
             slim(&mut shard);
@@ -248,10 +246,8 @@ impl Registry {
         if slot.turns.released(ReleaseInfo { receivers, listens, wanted: slot.turn, courtesy }, self.is_lonely(), now) {
             slot.change(&mut wakes);
         }
-        if (!listens || receivers == 0)
-            && let Some(seat) = &slot.contender
-        {
-            seat.wake(&mut wakes);
+        if !listens || receivers == 0 {
+            slot.wake(&mut wakes);
         }
         self.settle(shard, name);
     }
@@ -294,13 +290,9 @@ impl Registry {
 
     /// Wakes the contender of a name, so that it makes an attempt.
     pub(crate) fn wake(&self, name: &LockName) {
-        self.seat(name, Seat::wake);
-    }
-
-    fn seat(&self, name: &LockName, work: impl FnOnce(&Arc<Seat>, &mut Wakes)) {
         let mut wakes = Wakes::default();
-        if let Some(seat) = self.shard(name).lock().get(name).and_then(|slot| slot.contender.as_ref()) {
-            work(seat, &mut wakes);
+        if let Some(slot) = self.shard(name).lock().get_mut(name) {
+            slot.wake(&mut wakes);
         }
     }
 
@@ -317,10 +309,8 @@ impl Registry {
     fn wake_where(&self, is_meant: impl Fn(&LockName) -> bool) {
         for shard in &self.shards {
             let mut wakes = Wakes::default();
-            for (_, slot) in shard.lock().iter().filter(|(name, _)| is_meant(name)) {
-                if let Some(seat) = &slot.contender {
-                    seat.wake(&mut wakes);
-                }
+            for (_, slot) in shard.lock().iter_mut().filter(|(name, _)| is_meant(name)) {
+                slot.wake(&mut wakes);
                 for seat in &slot.queue {
                     seat.wake(&mut wakes);
                 }

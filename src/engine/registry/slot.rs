@@ -35,12 +35,14 @@ pub(super) struct Slot {
     /// True if the contender's last attempt was refused because waiters of the other half (of a read-write lock) come
     /// first.
     pub(super) held_back: bool,
-    /// When the contender asked and found what all waiters wait for ([`Waiter::opened`](super::Waiter::opened)).
+    /// When the query that ends the wait of all waiters was sent ([`Waiter::opened`](super::Waiter::opened)).
     pub(super) opened: Option<Moment>,
+    /// True if each message wakes the whole queue, not only the contender.
+    pub(super) wakes_all: bool,
     /// When this process last saw the lock held.
     pub(super) seen_busy: Option<Moment>,
-    /// Until when the last answer about permits is valid for requests of this kind, unless a message arrives. None while
-    /// there is no contender, because nobody notes messages then.
+    /// Until when the last answer about permits is valid for requests of this kind. Cleared by each wake-up, and when
+    /// there is no contender.
     pub(super) busy_until: Option<(Takes, Moment)>,
     pub(super) turns: Turns,
     /// True while `Registry::forget_turns` waits to end the way (a pause, see `turns.rs`).
@@ -98,7 +100,7 @@ pub(super) struct SeatState {
     /// True if another task of this process just acquired a share (a hold that other owners may have too). This waiter
     /// may attempt without the turn until it rejoins the queue.
     pub(super) joins: bool,
-    /// Set with `joins`: what this waiter waits for was there when the contender asked at this moment.
+    /// Set with `joins`: when the query that ended the wait was sent.
     pub(super) opened: Option<Moment>,
     /// Set by a message, a release in this process, the end of a hold, a reconnect, or an acquire by the same owner.
     /// The waiter clears the flag before its attempt, so that a wake-up during the attempt is kept.
@@ -167,6 +169,14 @@ impl Slot {
         }
         let first = self.by_owner.range((owner.clone(), 0)..).next();
         if let Some((_, seat)) = first.filter(|((whose, _), _)| whose == owner) {
+            seat.wake(wakes);
+        }
+    }
+
+    /// Wakes the contender for an attempt.
+    pub(super) fn wake(&mut self, wakes: &mut Wakes) {
+        self.busy_until = None;
+        if let Some(seat) = &self.contender {
             seat.wake(wakes);
         }
     }

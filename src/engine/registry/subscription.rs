@@ -86,9 +86,7 @@ impl Registry {
                 // Without messages, turns cannot be counted.
                 slot.turns.forget();
                 slot.change(&mut wakes);
-                if let Some(seat) = &slot.contender {
-                    seat.wake(&mut wakes);
-                }
+                slot.wake(&mut wakes);
             }
         }
     }
@@ -223,6 +221,10 @@ impl MemberListener for Registry {
             let at = slot.turns.needs_time().then(|| self.topology.time(name, now)).flatten();
             if slot.turns.heard(at, now) {
                 slot.change(&mut wakes);
+            }
+            slot.busy_until = None;
+            if slot.wakes_all {
+                slot.queue.iter().for_each(|seat| seat.wake(&mut wakes));
             }
             let Some(seat) = &slot.contender else { continue };
             // A payload without the nonce, such as Redisson's 0 or 1, only wakes the waiter: any client with the

@@ -149,11 +149,8 @@ impl Waiter {
     /// After [`Self::stops_looking`] the flag stays set.
     pub(crate) fn handed(&self) -> Option<Grant> {
         let mut state = self.seat.as_ref()?.state.lock();
-        let handed = state.handed.take();
-        // A message may be about more permits than those that were handed over. Then the next waiter is woken.
-        let has_permits = handed.is_some() && self.takes.is_some_and(|(_, permits)| permits > 0);
-        state.woken &= state.leaves_wakeups || has_permits;
-        handed
+        state.woken &= state.leaves_wakeups;
+        state.handed.take()
     }
 
     /// Takes the lock that the server passed on to this waiter, if any. Clears wake-ups as [`Self::handed`] does.
@@ -195,21 +192,31 @@ impl Waiter {
         }
     }
 
-    /// Records that the contender's request for permits was refused, and until when that answer is valid without a
-    /// message. The next contender then need not ask the same.
+    /// Records that the contender's request for permits was refused, and until when that answer is valid. The next
+    /// contender then need not ask the same. A message since the request makes the answer stale.
     pub(crate) fn note_busy_until(&self, until: Moment) {
-        let Some(takes) = self.takes else { return };
-        if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
+        let Some((takes, seat)) = self.takes.zip(self.seat.as_ref()) else { return };
+        let mut shard = self.registry.shard(&self.name).lock();
+        if let Some(slot) = shard.get_mut(&self.name).filter(|_| !seat.state.lock().woken) {
             slot.busy_until = Some((takes, until));
         }
     }
 
     /// For how long the answer to an earlier contender's request for as many permits is still valid.
     pub(crate) fn busy_for(&self, now: Moment) -> Option<Duration> {
+        if !self.is_listening() {
+            return None;
+        }
         let shard = self.registry.shard(&self.name).lock();
-        let slot = shard.get(&self.name).filter(|slot| slot.is_live())?;
-        let (_, until) = slot.busy_until.filter(|(takes, _)| self.takes == Some(*takes))?;
+        let (_, until) = shard.get(&self.name)?.busy_until.filter(|(takes, _)| self.takes == Some(*takes))?;
         Some(until.since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// Lets each message wake this waiter, even while it does not have the turn.
+    pub(crate) fn hears_for_itself(&self) {
+        if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
+            slot.wakes_all = true;
+        }
     }
 
     /// True if this process saw the lock held at or after `since`, or has a hold that it may hand over. False for a
@@ -270,13 +277,13 @@ impl Waiter {
         drop(stray);
     }
 
-    /// What this waiter and all queued waiters wait for was there when this waiter asked at `asked`. Lets all of them go.
+    /// Ends the wait of all queued waiters that began before `asked`, when this waiter sent the query that succeeded.
     pub(crate) fn opened(mut self, asked: Moment) {
         let stray = self.leave(true, |slot| slot.opened = Some(asked));
         drop(stray);
     }
 
-    /// True if what this waiter waits for was there when another task of this process asked, at or after `since`.
+    /// True if another task of this process ended all waits by a query that it sent at or after `since`.
     pub(crate) fn is_open(&self, since: Moment) -> bool {
         let opened = self.seat.as_ref().and_then(|seat| seat.state.lock().opened);
         opened.is_some_and(|asked| asked >= since)

@@ -1,4 +1,4 @@
-//! A wait for something that no task holds: permits of a semaphore, or a latch at zero.
+//! Waits until a query succeeds: for permits of a semaphore, a latch at zero, or the end of a barrier's round.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ pub(crate) type Look<T> = Box<dyn FnMut() -> BoxFuture<'static, Result<Option<T>
 /// What a wait asks for.
 pub(crate) struct Looking<T> {
     pub(crate) look: Look<T>,
-    /// The output for all waiters of this process, if what one of them finds is there for all.
+    /// Set if one success ends the wait of all waiters of this process: the output of each.
     pub(crate) for_all: Option<fn() -> T>,
-    /// How often each waiter must look for itself, because its look renews a lease.
+    /// Set if each waiter looks for itself: at once, after each message, and this often, because its look renews a lease.
     pub(crate) every: Option<Duration>,
 }
 
@@ -72,6 +72,9 @@ impl<T: Send + 'static> Looks<'_, T> {
         }
         let (engine, deadline) = (self.engine, self.deadline);
         let mut waiter = engine.registry.enter(self.name, None);
+        if self.looking.every.is_some() {
+            waiter.hears_for_itself();
+        }
         match wait(engine, deadline, &mut waiter, &mut self).await? {
             Waited::Done(output) => {
                 if self.looking.for_all.is_some() && waiter.has_turn() {
@@ -107,6 +110,28 @@ impl<T: Send + 'static> Looks<'_, T> {
     }
 }
 
+impl<T: Send + 'static> Looks<'_, T> {
+    /// Looks once. Returns the output, or the pause before the next look.
+    async fn ask_once(&mut self) -> Result<std::result::Result<T, Pause>> {
+        let error = match self.look().await {
+            Ok(Some(output)) => return Ok(Ok(output)),
+            Ok(None) => {
+                (self.has_seen_busy, self.failed) = (true, None);
+                self.patience.answered();
+                let most = self.looking.every.unwrap_or(Duration::MAX).min(self.engine.options.poll_cap);
+                return Ok(Err(Pause { most, news: News::Announced }));
+            }
+            Err(error) => error,
+        };
+        let most = self.engine.pause(self.patience.failures());
+        if self.patience.failed(self.deadline.elapsed()) || !error.is_retryable() || self.deadline.is_over() {
+            return Err(error);
+        }
+        self.failed = Some(error);
+        Ok(Err(Pause { most, news: News::Connection }))
+    }
+}
+
 impl<T: Send + 'static> Awaited for Looks<'_, T> {
     type Output = T;
 
@@ -118,20 +143,17 @@ impl<T: Send + 'static> Awaited for Looks<'_, T> {
             waiter.rejoin();
             return Ok(Beside::Again);
         }
-        let Some(every) = self.looking.every else { return Ok(Beside::Wait(Duration::MAX)) };
-        let left = (self.asked + every).since(self.engine.now());
-        if !left.is_zero() {
-            return Ok(Beside::Wait(left));
+        if self.looking.every.is_none() {
+            return Ok(Beside::Wait(Duration::MAX));
         }
-        match self.look().await {
-            Ok(Some(output)) => Ok(Beside::Done(output)),
-            Err(error) if !error.is_retryable() => Err(error),
-            Ok(None) | Err(_) => Ok(Beside::Wait(every)),
-        }
+        Ok(match self.ask_once().await? {
+            Ok(output) => Beside::Done(output),
+            Err(pause) => Beside::Wait(pause.most),
+        })
     }
 
     fn received(&mut self, waiter: &Waiter) -> Option<T> {
-        // Nothing is handed over to such a waiter. The call clears the wake-up flag.
+        // Nothing is handed over here. The call clears the wake-up flag.
         drop(waiter.handed());
         None
     }
@@ -141,22 +163,14 @@ impl<T: Send + 'static> Awaited for Looks<'_, T> {
     }
 
     async fn ask(&mut self, waiter: &mut Waiter, _listening: bool) -> Result<Asked<T>> {
-        let error = match self.look().await {
-            Ok(Some(output)) => return Ok(Asked::Done(output)),
-            Ok(None) => {
-                waiter.note_busy();
-                (self.has_seen_busy, self.failed) = (true, None);
-                self.patience.answered();
-                let most = self.looking.every.unwrap_or(Duration::MAX).min(self.engine.options.poll_cap);
-                return Ok(Asked::Busy(Pause { most, news: News::Announced }));
+        Ok(match self.ask_once().await? {
+            Ok(output) => Asked::Done(output),
+            Err(pause) => {
+                if self.failed.is_none() {
+                    waiter.note_busy();
+                }
+                Asked::Busy(pause)
             }
-            Err(error) => error,
-        };
-        let most = self.engine.pause(self.patience.failures());
-        if self.patience.failed(self.deadline.elapsed()) || !error.is_retryable() || self.deadline.is_over() {
-            return Err(error);
-        }
-        self.failed = Some(error);
-        Ok(Asked::Busy(Pause { most, news: News::Connection }))
+        })
     }
 }

@@ -247,7 +247,7 @@ mod tests {
         let mut idle = Idle::default();
         let mut found = Vec::new();
         for n in 0..40 {
-            // Nobody waits for a moment, so the time counts from there.
+            // At one moment no task waits, so the time counts from there.
             found.extend(idle.look(n != 10, ms(100)));
             advance(ms(10)).await;
         }

@@ -73,14 +73,14 @@ impl Parts {
         let dice = |lane: u64| Numbers::lane(seed, 1_000 + 200 * round + lane);
         let mut sizes = dice(0);
         let parts: Vec<u32> = (0..clients * tasks).map(|_| 1 + sizes.below(MOST.into()) as u32).collect();
-        let n = parts.iter().sum();
+        let n: u32 = parts.iter().sum();
         self.note(Event::Set(n));
         self.scene.set(n);
         let count =
             |(n, k): (usize, &u32)| tokio::spawn(Arc::clone(self).count_down(n % clients, *k, dice(1 + n as u64)));
         let counts = parts.iter().enumerate().map(count).collect();
         let wait = |n: usize| tokio::spawn(Arc::clone(self).wait(n % clients, n, dice(100 + n as u64)));
-        let waiters = (0..2 * clients).map(wait).collect();
+        let waiters: Vec<_> = (0..2 * clients).map(wait).collect();
         let limit = Instant::now() + ms(120_000);
         while self.scene.stored().is_some() && Instant::now() < limit {
             sleep(ms(1)).await;
@@ -120,7 +120,7 @@ async fn run(seed: u64, harm: Harm) -> Run {
     let events = parts.events.lock().clone();
     check_latch(&events).into_iter().for_each(|wrong| parts.scene.wrong(wrong));
     parts.scene.close().await;
-    // A waiter returned after others had begun to count down.
+    // In some run a waiter began while others counted down.
     let full = events.windows(2).any(|two| matches!(two, [Event::Begins(_), Event::Asks(_)]));
     let run = Run { wrong: parts.scene.broken(), count: events.len(), full };
     drop(parts);

@@ -59,9 +59,12 @@ impl Gate {
         self.look();
     }
 
+    /// Takes a guard for a call. What the call does to its lease is not known before it is put back.
     fn take(&self, span: usize) -> Held {
         self.look();
-        self.held.lock().remove(&span).expect("a task has one guard")
+        let held = self.held.lock().remove(&span).expect("a task has one guard");
+        self.spans.cut(span);
+        held
     }
 
     /// Takes a guard for its release.
@@ -74,6 +77,7 @@ impl Gate {
 
     /// Drops the guard of a killed task, if the task had it here.
     fn bury(&self, span: usize) {
+        self.look();
         self.spans.end(span);
         let held = self.held.lock().remove(&span);
         drop(held);
@@ -119,7 +123,7 @@ impl Gate {
         self.scene.check_waiters(free + expired >= i64::from(MOST));
     }
 
-    /// The permits that can be acquired, and those that are held, by the server.
+    /// The numbers of free and of held permits, as the server counts them. Expired permits are free.
     fn counts(&self) -> (i64, usize) {
         let leases = self.leases();
         let live = leases.iter().filter(|left| **left > 0).count();
@@ -158,7 +162,7 @@ impl Gate {
     /// After the faults, all permits are available when the longest lease has ended, and a waiter gets them.
     async fn finish(&self) {
         let Plan { n, watchdog, timeout, .. } = self.scene.plan;
-        // A late copy may take permits for a whole lease. No client answers for those of a dead client.
+        // A late copy may take permits for a whole lease, and so may a client that dies.
         let bound = watchdog + timeout.max(self.scene.plan.way()) + ms(60);
         let (began, gate) = (Instant::now(), self.scene.party(0).client.permits(NAME));
         match gate.acquire_for(n, 2 * bound).await {

@@ -19,7 +19,7 @@ pub struct Scene {
     parties: Mutex<Vec<Party>>,
     /// Clients whose tasks were killed.
     dead: Mutex<Vec<Party>>,
-    /// How often the client at each place was killed.
+    /// Counts the clients that were killed, by place.
     kills: Vec<watch::Sender<u32>>,
     waiting: AtomicUsize,
     idle: Mutex<Idle>,
@@ -208,7 +208,7 @@ impl Scene {
         for key in self.server.keys() {
             let (text, left) = (String::from_utf8_lossy(&key).into_owned(), self.server.pttl(&key));
             let is_token = text.starts_with("distlock_once:");
-            if is_token && left < 0 {
+            if is_token && left == -1 {
                 self.wrong(format!("L2: the token {text} never ends"));
             }
             if is_token || own.contains(&text) {

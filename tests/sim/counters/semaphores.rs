@@ -54,14 +54,6 @@ impl Seats {
         self.scene.check_waiters(free >= i64::from(MOST));
     }
 
-    /// N3, while no command is in flight.
-    fn check_count(&self, when: &str) {
-        let free = self.scene.stored().unwrap_or(0);
-        if let Some(wrong) = self.spans.miscounted(self.scene.plan.n, free) {
-            self.scene.wrong(format!("{wrong} ({when})"));
-        }
-    }
-
     fn actors(self: &Arc<Self>, seed: u64) -> Vec<JoinHandle<Actor>> {
         let (clients, tasks) = (self.scene.plan.clients, self.scene.plan.tasks);
         let actor = |n: usize| {
@@ -73,8 +65,9 @@ impl Seats {
 
     /// After the faults: every command has counted once, and a waiter gets all permits that nobody keeps.
     async fn finish(&self) {
-        self.scene.quiet().await;
-        self.check_count("after the faults");
+        if let Some(wrong) = self.spans.miscounted(self.scene.plan.n, self.scene.stored().unwrap_or(0)) {
+            self.scene.wrong(wrong);
+        }
         let kept = self.spans.taken();
         let rest = self.scene.plan.n.saturating_sub(kept);
         let semaphore = self.semaphore(0);
@@ -190,9 +183,10 @@ async fn run(seed: u64, harm: Harm) -> Run {
     seats.scene.ended(actors.into_iter().map(|actor| tokio::spawn(actor.keep())).collect()).await;
     seats.scene.calm_down();
     weather.await.unwrap();
-    seats.finish().await;
+    seats.scene.quiet().await;
     seats.scene.stop_watching();
     watcher.await.unwrap();
+    seats.finish().await;
     seats.scene.close().await;
     let full = seats.spans.most() == seats.scene.plan.n;
     let run = Run { wrong: seats.scene.broken(), count: seats.spans.len(), full };

@@ -3,6 +3,7 @@
 
 mod backoff;
 mod client;
+mod counters;
 mod ends;
 mod fair;
 mod faults;

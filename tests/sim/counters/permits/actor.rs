@@ -110,7 +110,6 @@ impl Actor {
 
     async fn extend(&mut self, span: usize) {
         let mut held = self.gate.take(span);
-        self.gate.spans.cut(span);
         let (lease, end) = (self.dice.between(30, LEASE), held.end());
         held.watched = false;
         let extended = perhaps(&mut self.dice, held.guard.extend(lease)).await;

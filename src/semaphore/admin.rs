@@ -1,0 +1,171 @@
+//! The calls about the number of free permits.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Semaphore;
+use crate::config::{check_lease, millis};
+use crate::engine::change::Change;
+use crate::error::{Error, Result};
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply};
+
+static SET: Script = Script::new("semaphore/set", include_str!("../../lua/semaphore/set.lua")).announcing();
+static NUMBER: Script = Script::new("common/number", include_str!("../../lua/common/number.lua")).reading();
+
+/// # The number of free permits
+impl Semaphore {
+    /// Sets the number of free permits, if there is none. Returns false if there is one; then nothing is changed.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command. One more of each if the client has not learned the server's time for a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire).
+    pub async fn try_set_permits(&self, n: u32) -> Result<bool> {
+        self.set_if("new", n.into(), 0).await
+    }
+
+    /// As [`try_set_permits`](Self::try_set_permits). The number expires after `ttl`.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_set_permits`](Self::try_set_permits), and [`Error::Config`] if `ttl` is shorter than 3 ms or longer
+    /// than ten years.
+    pub async fn try_set_permits_for(&self, n: u32, ttl: Duration) -> Result<bool> {
+        check_lease(ttl)?;
+        self.set_if("new", n.into(), millis(ttl)).await
+    }
+
+    /// Sets the number of free permits, whatever it is now. Permits that are taken are not counted.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_set_permits`](Self::try_set_permits).
+    pub async fn set_permits(&self, n: u32) -> Result<()> {
+        self.set_if("value", n.into(), 0).await.map(drop)
+    }
+
+    /// Adds permits, or removes them if `n` is negative. The number of free permits may become negative.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_set_permits`](Self::try_set_permits). The command counts once or not at all. If the outcome is unknown
+    /// ([`Error::outcome_unknown`]), read [`available`](Self::available) before a repeat.
+    pub async fn add_permits(&self, n: i32) -> Result<()> {
+        self.set_if("add", n.into(), 0).await.map(drop)
+    }
+
+    /// Takes all free permits. Returns their number, which may be negative; the number is 0 afterwards.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed: permits of a dropped call are taken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add_permits`](Self::add_permits).
+    pub async fn drain(&self) -> Result<i64> {
+        let reply = self.client.engine().change(&self.name, self.change("drain", 0, 0)).await?;
+        match &reply {
+            Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(n)] => Ok(*n),
+                _ => Err(self.odd(&SET, &reply)),
+            },
+            _ => Err(self.odd(&SET, &reply)),
+        }
+    }
+
+    /// Returns the number of free permits: 0 if there is no number.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Only reads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DistLock::acquire`](crate::DistLock::acquire).
+    pub async fn available(&self) -> Result<i64> {
+        let call = Call { script: &NUMBER, keys: 1, words: vec![Arg::Text(self.name.key.clone())] };
+        let reply = self.client.engine().ask(&self.name, call).await?;
+        number_of(&reply).ok_or_else(|| self.odd(&NUMBER, &reply))
+    }
+
+    /// Deletes the number. Returns false if there was none. Waiters wait for a new one.
+    ///
+    /// # Cost
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is completed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_set_permits`](Self::try_set_permits).
+    pub async fn delete(&self) -> Result<bool> {
+        self.set_if("delete", 0, 0).await
+    }
+
+    async fn set_if(&self, what: &'static str, n: i64, ttl_ms: i64) -> Result<bool> {
+        self.client.engine().change_if(&self.name, self.change(what, n, ttl_ms)).await
+    }
+
+    fn change(&self, what: &'static str, n: i64, ttl_ms: i64) -> Change {
+        let args = vec![Arg::Text(Bytes::from_static(what.as_bytes())), Arg::Int(n), Arg::Int(ttl_ms)];
+        Change { script: &SET, keys: vec![self.name.key.clone()], args, publishes: true }
+    }
+
+    fn odd(&self, script: &Script, reply: &Reply) -> Error {
+        Error::odd_reply(script.name, reply).about(&self.name.as_written)
+    }
+}
+
+/// Reads a number that Redis stores as text. No number counts as 0.
+fn number_of(reply: &Reply) -> Option<i64> {
+    match reply {
+        Reply::Nil => Some(0),
+        Reply::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        Reply::Int(_) | Reply::List(_) => None,
+    }
+}
