@@ -47,7 +47,13 @@ for _, id in ipairs(expired) do
   if not mine[id] then old[#old + 1] = id end
 end
 -- The new permits first: in a slot that is being moved, the server refuses to create the key again once it is gone.
-local added = redis.call('zadd', leases, unpack(entries))
+local added = redis.call('zadd', leases, 'NX', unpack(entries))
+if added < #ids then
+  -- A repeat. It does not make a lease shorter that was extended since.
+  for _, id in ipairs(ids) do
+    if tonumber(redis.call('zscore', leases, id)) < till then redis.call('zadd', leases, till, id) end
+  end
+end
 local change = #old - added
 if added > 0 or #expired > 0 then
   local done = redis.pcall('incrby', count, change)

@@ -117,7 +117,7 @@ impl Once {
             let fault = match engine.topology.run_timed(&name, call).await {
                 Ok(answered) => match too_late(&answered.reply) {
                     Some(at) => {
-                        refusals.add(&answered.clock, at, engine.now())?;
+                        refusals.add(&answered.clock, at, engine.now()).map_err(|error| self.known(error))?;
                         continue;
                     }
                     None => return Ok(answered.reply),
@@ -128,11 +128,19 @@ impl Once {
             let error = Error::of_fault(&fault, &name.as_written);
             let pause = engine.pause(failures);
             if !error.is_retryable() || engine.now() + pause >= until {
-                return Err(error);
+                return Err(self.known(error));
             }
             failures += 1;
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// The error of the last copy. If an earlier copy may have run, the outcome is unknown all the same.
+    fn known(&self, error: Error) -> Error {
+        if !self.doubted || error.outcome_unknown() {
+            return error;
+        }
+        Error::connection(format!("an earlier copy of the command may have run; then: {error}"), true, None)
     }
 
     /// Sends a command without a caller until it is answered, or until a repeat would not be recognised any more.

@@ -10,7 +10,8 @@
 //!
 //! No command is counted twice or lost when its reply is lost. Each acquire and release carries a *token*, which Redis
 //! remembers until no copy of the command can arrive any more (30 s with the default options). A repeat with the same
-//! token changes nothing. If an acquire fails or is dropped, its permits are returned in the background. The cost is a
+//! token changes nothing. If an acquire fails or is dropped, its permits are returned in the background. If the server
+//! cannot be reached for all this time, permits in doubt may be lost, and a warning is logged. The cost is a
 //! second key of about 150 bytes for each command that a client has in flight at once. Java clients do not see tokens.
 //!
 //! # Wire format

@@ -27,11 +27,15 @@ fn score_text(score: f64) -> SimReply {
 
 /// Supports the options `XX` and `CH` only.
 pub(super) fn zadd(store: &mut Store, words: &Words<'_>) -> Answer {
-    let options = (2..words.len()).take_while(|at| words.is(*at, "xx") || words.is(*at, "ch")).count();
+    let is_option = |at: &usize| ["xx", "nx", "ch"].iter().any(|option| words.is(*at, option));
+    let options = (2..words.len()).take_while(is_option).count();
     let has = |option: &str| (2..2 + options).any(|at| words.is(at, option));
-    let (only_there, changes, from) = (has("xx"), has("ch"), 2 + options);
+    let (only_there, only_new, changes, from) = (has("xx"), has("nx"), has("ch"), 2 + options);
     if from >= words.len() || !(words.len() - from).is_multiple_of(2) {
         return Err(SYNTAX.into());
+    }
+    if only_there && only_new {
+        return Err("ERR XX and NX options at the same time are not compatible".into());
     }
     let scores = (from..words.len()).step_by(2).map(|i| words.float(i)).collect::<Result<Vec<f64>, _>>()?;
     if only_there && store.zset(words.at(1))?.is_none() {
@@ -42,7 +46,7 @@ pub(super) fn zadd(store: &mut Store, words: &Words<'_>) -> Answer {
     for (at, score) in (from + 1..words.len()).step_by(2).zip(scores) {
         let member = words.at(at);
         let before = zset.score(member);
-        if before.is_none() && only_there {
+        if before.is_none() && only_there || before.is_some() && only_new {
             continue;
         }
         counted +=
