@@ -69,7 +69,9 @@ fn sorting(d: &mut Dice, set: &str, n: usize) -> (Agree, Vec<String>) {
     let (offset, count) = (d.of(&COUNTS), d.of(&COUNTS));
     match n {
         0 => command(&["zadd", set, &score, &member, &d.mostly(&SCORES, 5), &d.of(&MEMBERS)]),
-        1 => command(&["zadd", set, &d.of(&["xx", "nx", "XX"]), &score, &member, &d.mostly(&SCORES, 5), &d.of(&MEMBERS)]),
+        1 => {
+            command(&["zadd", set, &d.of(&["xx", "nx", "XX"]), &score, &member, &d.mostly(&SCORES, 5), &d.of(&MEMBERS)])
+        }
         2 => command(&["zrem", set, &member, &d.of(&MEMBERS), &d.of(&MEMBERS)]),
         3 => command(&["zcount", set, &min, &max]),
         4 => command(&["zrangebyscore", set, &min, &max]),
