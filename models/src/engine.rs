@@ -24,10 +24,6 @@ pub(crate) mod hold {
     pub(crate) struct Protocol;
 
     impl Protocol {
-        pub(crate) fn flavour(&self) -> &'static str {
-            FLAVOUR
-        }
-
         pub(crate) fn takes(&self) -> (&'static str, u32) {
             (FLAVOUR, 0)
         }
