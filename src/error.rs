@@ -143,7 +143,9 @@ pub enum Error {
     },
     /// A party of a [barrier](mod@crate::barrier) died before all had arrived, or the barrier's keys were deleted. All
     /// waiting parties of the round get this error. The next round starts with no arrivals.
-    #[error("the barrier {name:?} is broken: a party died before all had arrived; arrive again for the next round")]
+    #[error(
+        "the barrier {name:?} is broken: a party died, or the keys were deleted, before all had arrived; arrive again for the next round"
+    )]
     Broken {
         /// The barrier's name.
         name: Arc<str>,

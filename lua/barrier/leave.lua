@@ -1,4 +1,4 @@
--- A party does not wait any more. Also keeps a late copy of its arrival from counting.
+-- Removes a party. A late copy of its arrival then does nothing.
 -- KEYS   [1] state.   [2] token (`common/once.lua`).   [3] parties.
 -- ARGV   [1] the number of the arrival, or a later one.   [2], [3] as in `common/once.lua`.   [4] owner.
 -- Reply  `1` the party has left; `0` it had not arrived, or its round has ended.

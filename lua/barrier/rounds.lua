@@ -22,7 +22,7 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- Ends a round: its parties go on. `broken`: a party is dead.
+-- Ends a round, released or broken, and wakes its parties. `broken`: a party is dead.
 local function finish_round(state, parties, round, broken, publish, channel)
   local list = broken and (redis.call('hget', state, 'broken') or '') .. ',' .. text(round)
   redis.call('hset', state, 'round', text(round + 1))

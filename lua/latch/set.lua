@@ -5,8 +5,8 @@
 --        [3] publish command.   [4] channel.
 -- Reply  `1` done; `0` nothing was changed: the latch is in use already, or there was none to delete.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Idempotent. O(1). Redisson's state and messages (1 = a new count). Difference: Redisson's delete sends 1, which closes
--- the gate of its waiters, so that they wait without an end; this script sends 0, which lets them look again.
+-- Idempotent. O(1). Redisson's state and messages (1 = a new count). Difference: Redisson's delete sends 1, so its
+-- waiters never return. This script sends 0, which wakes them.
 
 local now = redis.call('time')
 now = now[1] * 1000 + math.floor(now[2] / 1000)

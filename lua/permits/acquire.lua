@@ -4,7 +4,7 @@
 --        [3] last moment in ms of the server's time; 0 = none.
 --        [4] publish command.   [5] channel.
 -- Reply  `nil`      held.
---        `ms`       busy: in ms enough permits have expired, if nobody releases or takes any.
+--        `ms`       busy; enough leases end in ms.
 --        `-1`       busy without an end.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
 -- Idempotent: a repeat restarts the lease. O(permits of the hold + expired permits), in log of all held permits.
@@ -18,7 +18,7 @@ local before, expired = read_count(count), list_expired(leases, now)
 local free, missing = before + #expired, #ids
 
 if free < missing then
-  -- For a repeat, the permits of this hold are not missing.
+  -- A repeat already holds some of these permits.
   for _, id in ipairs(ids) do
     local ends = redis.call('zscore', leases, id)
     if ends and tonumber(ends) > now then missing = missing - 1 end
@@ -46,7 +46,7 @@ end
 for _, id in ipairs(expired) do
   if not mine[id] then old[#old + 1] = id end
 end
--- The new permits first: in a slot that is being moved, the server refuses to create the key again once it is gone.
+-- ZADD first: while a slot moves, the server refuses to create the sorted set again that ZREM emptied.
 local added = redis.call('zadd', leases, 'NX', unpack(entries))
 if added < #ids then
   -- A repeat. It does not make a lease shorter that was extended since.
@@ -63,7 +63,7 @@ if added > 0 or #expired > 0 then
   end
 end
 if #old > 0 and error_of(redis.pcall('zrem', leases, unpack(old))) then
-  -- They stay in the set, so they are not free.
+  -- ZREM failed: the expired permits stay in the set, and are taken off the count again.
   redis.pcall('incrby', count, -#old)
 end
 local ttl = redis.call('pttl', count)

@@ -13,7 +13,7 @@ if read_number(KEYS[1]) < tonumber(ARGV[4]) then
   ran('0')
   return 0
 end
--- The token first: if the server refuses DECRBY, the token says wrongly that permits were taken, so it is deleted.
+-- The token first. If DECRBY fails, the token is deleted.
 ran('1')
 local left = redis.pcall('decrby', KEYS[1], ARGV[4])
 if type(left) == 'table' then

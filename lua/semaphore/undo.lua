@@ -2,7 +2,7 @@
 -- KEYS   [1] the number of free permits.   [2] token (`common/once.lua`).
 -- ARGV   [1] the number of the acquire.   [2], [3] as in `common/once.lua`.   [4] permits of the acquire.
 --        [5] publish command.   [6] channel.
--- Reply  `1` its permits are free again; `0` it had not run, and cannot run any more.
+-- Reply  `1` its permits are free again; `0` the acquire had not run. A late copy of it now does nothing.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
 -- Idempotent. O(1).
 
@@ -13,7 +13,7 @@ if before and before[2] == '' then return 0 end
 local has_run = before and before[2] == '1'
 -- Reads the number before the first write, so that a missing key of a slot that is being moved stops the script.
 if has_run then read_number(KEYS[1]) end
--- The acquire notes 1, this script 0.
+-- Replaces the stored reply 1 (taken) by 0.
 ran('0')
 if not has_run then return 0 end
 local free = redis.pcall('incrby', KEYS[1], ARGV[4])

@@ -2,7 +2,12 @@
 //!
 //! A waiting party has a lease, which its wait renews. If a party dies before all have arrived, its lease ends, and all
 //! waiting parties of the round get [`Error::Broken`]. A party that stops waiting (its future is dropped, or its wait
-//! runs out) leaves the round, which goes on without its arrival.
+//! runs out) leaves the round. The round then needs another arrival.
+//!
+//! 1. A party arrives. The last arrival ends the round and sends a message.
+//! 2. Every other party looks at once, after each message, and before a third of its lease has passed. Each look renews
+//!    its lease.
+//! 3. A look or an arrival that finds a party whose lease has ended breaks the round and sends a message.
 //!
 //! # Wire format
 //!
@@ -103,15 +108,16 @@ impl Barrier {
     ///
     /// # Errors
     ///
-    /// - [`Error::Broken`]: a party of the round died, or the keys were deleted. This is noticed when the dead party's
-    ///   lease has ended, and one look later.
+    /// - [`Error::Broken`]: a party of the round died, or the keys were deleted. This is detected at
+    ///   the first look after the dead party's lease ends.
     /// - [`Error::Config`]: `n` is 0. [`Error::Server`]: others wait with another `n`.
     /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire); then this party has left the round.
     pub async fn wait(&self) -> Result<BarrierWait> {
         self.wait_at_most(None).await?.ok_or(Error::Closed)
     }
 
-    /// As [`wait`](Self::wait), for at most `wait`. `None`: the wait ran out, and this party has left the round.
+    /// As [`wait`](Self::wait), for at most `wait`. `None`: the wait ran out, and this party has left the round. The arrival
+    /// and the leave themselves are not limited by `wait`.
     ///
     /// # Cost
     ///
@@ -144,7 +150,7 @@ impl Barrier {
         let every = Some(engine.options.watchdog / 3);
         let end = match engine.look(&self.name, wait, Looking { look, for_all: None, every }).await? {
             Some(end) => Some(end),
-            // If the party could not leave, its round has ended.
+            // `leave` returned false: the round ended first, so its result counts.
             None if party.leave().await? => None,
             None => party.look().await?,
         };

@@ -58,7 +58,7 @@ impl Party {
         let arriving = async move {
             let owner = engine.owner();
             loop {
-                // None: the arrival has broken the round of a dead party. The next arrival begins a round.
+                // None: this arrival found a dead party and broke its round. The party arrives again.
                 if let Some(arrival) = arrive_once(&engine, &name, &owner, n).await? {
                     let ended = AtomicBool::new(arrival % 2 == 1);
                     return Ok(Self { engine, name, owner, arrival, ended });

@@ -23,7 +23,7 @@ pub(crate) struct Change {
 }
 
 impl Engine {
-    /// Sends a command that counts once or not at all. Its arguments are `args`, the last moment, and for a script that
+    /// Sends a command, and never repeats it after doubt, so it takes effect at most once. Its arguments are `args`, the last moment, and for a script that
     /// sends messages the publish command and the channel. Once begun, the command is completed even if the caller is
     /// dropped. If the outcome is unknown, the command is not sent again.
     pub(crate) async fn change(self: &Arc<Self>, name: &Arc<LockName>, change: Change) -> Result<Reply> {

@@ -1,8 +1,8 @@
 //! Commands that must count exactly once, although no hold makes them idempotent: the acquire of a semaphore, or a count
 //! down.
 //!
-//! Each command carries a token (`lua/common/once.lua`): a key of this client that is in use for one command at a time,
-//! and a number that grows. Redis remembers the number of the last command with that token for [`Once::span`]. So the
+//! Each command carries a token (`lua/common/once.lua`): a Redis key that this client uses for one command at a time, and
+//! a number that grows with each use. Redis remembers the number of the last command with that token for [`Once::span`]. So the
 //! command may be repeated after a lost reply, and a late copy does nothing.
 //!
 //! A client has as many tokens for a name as it has had such commands in flight at once. Java clients do not see tokens.
@@ -60,7 +60,7 @@ pub(crate) struct Once {
     token: Bytes,
     lane: u64,
     number: u64,
-    /// Until then, a repeat is recognised as one.
+    /// Repeats sent before this moment are recognised.
     until: Moment,
     /// True if a copy may have run or may yet run.
     pub(crate) doubted: bool,
@@ -80,7 +80,7 @@ impl Once {
             until: engine.now(),
             doubted: false,
         };
-        // A copy that is sent at `until` must run while the token lives.
+        // A copy that is sent at `until` may run until one `copies` later, and the server's clock may be off by as much.
         let timeout = engine.options.command_timeout;
         let copies = harmless_from(engine.now(), timeout).since(engine.now());
         let until = engine.now() + once.span().saturating_sub(copies * 2);
@@ -165,7 +165,7 @@ impl Once {
     }
 }
 
-/// The reply of a command with a token, which may be the reply of its first copy.
+/// Reads the reply, or the stored reply if an earlier copy ran.
 pub(crate) fn first_reply(reply: &Reply) -> Option<i64> {
     match reply {
         Reply::Int(number) => Some(*number),

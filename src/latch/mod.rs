@@ -88,11 +88,11 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if `n` is 0: the latch would be open and still in use. Otherwise the errors of
+    /// [`Error::Config`] if `n` is 0: a key with the count 0 would block later calls. Otherwise the errors of
     /// [`DistLock::acquire`](crate::DistLock::acquire).
     pub async fn try_set(&self, n: u32) -> Result<bool> {
         if n == 0 {
-            return Err(Error::config(format!("the latch {:?} cannot be set to 0: a count starts at 1", self.name())));
+            return Err(Error::config(format!("the latch {:?}: the count must be at least 1", self.name())));
         }
         self.set(Bytes::from(n.to_string())).await
     }
@@ -133,7 +133,8 @@ impl Latch {
     /// # Errors
     ///
     /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
-    /// ([`Error::outcome_unknown`]), the command continues in the background: do not repeat it.
+    /// ([`Error::outcome_unknown`]), the command continues in the background: do not repeat it. After any other error nothing
+    /// was changed.
     pub async fn count_down(&self, k: u32) -> Result<u64> {
         let engine = Arc::clone(self.client.engine());
         engine.check(&self.name)?;
@@ -181,7 +182,7 @@ impl Latch {
         read(&reply, &self.name)
     }
 
-    /// Waits until the count is zero. Returns at once if it is.
+    /// Waits until the count is zero. Returns at once if it is: a latch that was never set is open.
     ///
     /// # Cost
     ///

@@ -35,7 +35,7 @@ impl Permits {
         self.set("new", n.into()).await
     }
 
-    /// Sets the number of all permits, held ones included. If more are held than `n`, [`available`](PermitCounts) is
+    /// Sets the total: free plus held permits. If more are held than `n`, [`available`](PermitCounts) is
     /// negative until enough of them are released.
     ///
     /// # Cost
@@ -150,7 +150,9 @@ impl Permits {
     /// Releases the permits with these ids, all or none, whichever process holds them. Returns false if one of them is not
     /// held; then nothing is changed.
     ///
-    /// A guard of such a permit learns of it at its next renewal, and is lost then. Its other permits are released.
+    /// A renewed guard detects this at its next renewal. It is then lost, and its remaining permits are released. A guard
+    /// with an explicit lease is never renewed, so it does not notice. After an unknown outcome, a repeat returns false
+    /// although the first copy worked.
     ///
     /// # Cost
     ///
@@ -209,7 +211,7 @@ impl Permits {
 
     fn check_ids(&self, ids: &[PermitId]) -> Result<()> {
         if ids.len() > MOST as usize {
-            let what = format!("{} ids of permits of {:?}: a call takes {MOST} at most", ids.len(), self.name());
+            let what = format!("{} permit ids for {:?}: at most {MOST} per call", ids.len(), self.name());
             return Err(Error::Config { what });
         }
         Ok(())

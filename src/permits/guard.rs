@@ -42,7 +42,7 @@ impl PermitGuard {
         self.0.name()
     }
 
-    /// Returns the number of held permits.
+    /// Returns the number of permits of the acquire, also after they were lost.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.grant().map_or(0, |grant| grant.hold.protocol.permits())
@@ -58,7 +58,7 @@ impl PermitGuard {
         ids
     }
 
-    /// True while the permits are held by the local clock. Uses no I/O and no timer, so the answer is right even after
+    /// True until the lease ends by the local clock, or a loss is known. Uses no I/O and no timer, so the answer is right even after
     /// a long pause of the process.
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -71,7 +71,7 @@ impl PermitGuard {
         self.0.remaining()
     }
 
-    /// Returns until when the permits are held without a further renewal, as [`Guard::deadline`].
+    /// Returns when the current lease ends by the local clock, as [`Guard::deadline`].
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.0.deadline()
@@ -128,7 +128,7 @@ impl PermitGuard {
     ///
     /// # Cost
     ///
-    /// One round trip, one command. A shorter lease needs one more of each if the client has not learned the server's time
+    /// One round trip, one command. Shortening needs one more of each if the client has not learned the server's time
     /// for a minute. After a shorter lease, the next `extend` of this guard waits until no copy of this command can arrive
     /// any more: one [`command_timeout`](crate::Builder::command_timeout) at most.
     ///

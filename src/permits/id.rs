@@ -56,7 +56,7 @@ impl FromStr for PermitId {
         let number = (text.len() == 32 && !text.starts_with('+')).then(|| u128::from_str_radix(text, 16).ok());
         match number.flatten() {
             Some(number) => Ok(Self(number.to_be_bytes())),
-            None => Err(Error::config(format!("{text:?} is no id of a permit: an id has 32 hex digits"))),
+            None => Err(Error::config(format!("invalid permit id {text:?}: expected 32 hex digits"))),
         }
     }
 }
@@ -67,7 +67,8 @@ pub(super) fn joined(ids: &[PermitId]) -> Bytes {
 }
 
 /// The ids of the permits of a hold: 8 bytes of the client's uuid, 6 bytes for the hold's number, and 2 bytes for the
-/// index of the permit. So an id is never used twice.
+/// index of the permit. Ids are unique per hold. A hand-over inside the
+/// process keeps them.
 pub(super) fn ids(owner: &Owner, hold: &HoldId, permits: u32) -> Bytes {
     match hold {
         HoldId::Listed(list) => ids_of_list(owner, list, permits),

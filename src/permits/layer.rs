@@ -14,7 +14,7 @@ use super::Permits;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Lets at most as many requests run at a time, over all replicas, as there are permits. Made by [`Permits::layer`].
+/// Limits concurrent requests across all replicas to the number of permits. Made by [`Permits::layer`].
 #[derive(Clone, Debug)]
 pub struct PermitsLayer {
     permits: Permits,
@@ -55,12 +55,18 @@ impl Permits {
     /// Returns a `tower` layer: each request takes one permit for its duration. A request that gets no permit within
     /// `wait` fails with [`Overloaded`]; with a wait of zero, at once. Needs the feature `tower`.
     ///
+    /// The permit is released when the response future ends, so a streamed body runs without it.
+    ///
     /// If a permit is lost, its request is cut off and fails with [`Error::Lost`](crate::Error::Lost). If Redis cannot be
     /// reached, requests fail with the error of the acquire.
     ///
     /// # Cost
     ///
     /// Two commands a request. The request waits for one of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping a response future releases its permit in the background.
     ///
     /// # Examples
     ///
@@ -102,7 +108,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // Only this instance of the inner service is ready. Its clone waits for its own turn.
+        // `poll_ready` prepared this instance, so it is used now. The clone is for the next request.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let (permits, wait) = (self.permits.clone(), self.wait);

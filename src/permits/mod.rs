@@ -16,13 +16,13 @@
 //! | step | `<name>` | `{<name>}:timeout` | message on `redisson_sc:{<name>}` |
 //! |---|---|---|---|
 //! | first set to n | `n` | | `n` |
-//! | change of the number | ± | | permits that are free, if some were added (Redisson: the new total or the added number) |
-//! | acquire k | − k | k members (id, 16 bytes), score = end of the lease in ms | permits that are left, if expired ones were returned |
+//! | change of the number | ± | | free count; sent only if permits were added (Redisson sends the new total or the added number) |
+//! | acquire k | − k | k members (id, 16 bytes), score = end of the lease in ms | free count after the acquire; sent only if expired permits were returned |
 //! | renew, extend | | new scores | |
-//! | release k | + k | k members removed | permits that are free |
+//! | release k | + k | k members removed | free count |
 //!
-//! An expired permit stays in the set until the next acquire returns it. A waiter wakes when enough permits have
-//! expired for its request. A number that is not positive is never sent, because Redisson's waiters fail on it.
+//! An expired permit stays in the set until the next acquire returns it. A waiter retries when enough leases for its
+//! request have ended. A number that is not positive is never sent, because Redisson's waiters fail on it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub use id::PermitId;
 pub use layer::{Gated, Overloaded, PermitsLayer};
 use protocol::Taking;
 
-/// The most permits of one request. Redis stores each permit, so a request's work for the server grows with it.
+/// Maximum permits per request. The server's work grows with the number of permits.
 const MOST: u32 = 1000;
 
 /// # Permits
@@ -129,7 +129,8 @@ impl Permits {
         &self.name.as_written
     }
 
-    /// Acquires `n` permits, all or none. Waits until they are free. The watchdog renews them while the guard lives.
+    /// Acquires `n` permits, all or none. Waits until they are free; for ever if no number was set, or if `n` is larger than
+    /// the total. The watchdog renews the permits while the guard lives.
     ///
     /// # Cost
     ///
@@ -198,7 +199,7 @@ impl Permits {
     pub async fn acquire_with(&self, n: u32, how: Acquire) -> Result<Option<PermitGuard>> {
         if n == 0 || n > MOST {
             return Err(Error::config(format!(
-                "a request for {n} permits of {:?}: it must be for 1 to {MOST}",
+                "cannot acquire {n} permits of {:?}: n must be 1 to {MOST}",
                 self.name()
             )));
         }

@@ -39,7 +39,7 @@ pub(super) static COUNT: Script = Script::new("permits/count", script!("count"))
 pub(super) static HOLDERS: Script = Script::new("permits/holders", script!("holders")).reading();
 pub(super) static DELETE: Script = Script::new("permits/delete", script!("delete"));
 
-/// The score of a permit without an end, as Redisson writes it.
+/// Score that Redisson writes for a permit that never expires.
 const NO_END: f64 = 922_337_203_685_477.0;
 
 static RENEWAL: Renewal = Renewal {

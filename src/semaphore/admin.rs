@@ -52,7 +52,7 @@ impl Semaphore {
         self.set_if("new", n.into(), millis(ttl)).await
     }
 
-    /// Sets the number of free permits, whatever it is now. Permits that are taken are not counted.
+    /// Overwrites the number of free permits. Taken permits are not subtracted.
     ///
     /// # Cost
     ///
@@ -95,7 +95,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is completed: permits of a dropped call are taken.
+    /// Once begun, it is completed: if the call is dropped, the drained permits stay taken.
     ///
     /// # Errors
     ///

@@ -8,11 +8,12 @@
 //!
 //! # Lost replies
 //!
-//! No command is counted twice or lost when its reply is lost. Each acquire and release carries a *token*, which Redis
+//! If a reply is lost, the command still takes effect once. Each acquire and release carries a *token*, which Redis
 //! remembers until no copy of the command can arrive any more (30 s with the default options). A repeat with the same
 //! token changes nothing. If an acquire fails or is dropped, its permits are returned in the background. If the server
 //! cannot be reached for all this time, permits in doubt may be lost, and a warning is logged. The cost is a
-//! second key of about 150 bytes for each command that a client has in flight at once. Java clients do not see tokens.
+//! key of about 150 bytes for each name and each command that the client had in flight at once. Java clients do not see
+//! tokens.
 //!
 //! # Wire format
 //!
@@ -161,7 +162,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
-    /// ([`Error::outcome_unknown`]), the release continues in the background: do not repeat it.
+    /// ([`Error::outcome_unknown`]), the release continues in the background: do not repeat it. After any other error nothing
+    /// was changed.
     pub async fn release(&self, n: u32) -> Result<()> {
         self.give(n, false).await.map(drop)
     }

@@ -1,4 +1,4 @@
-//! The commands of a semaphore that must count exactly once, and permits whose taker has gone.
+//! The commands of a semaphore that must count exactly once, and the return of permits whose caller was dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(super) fn acquire(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> Box
             },
             Err(error) => Err(error),
         };
-        // A copy of a command without a grant may yet run.
+        // An unanswered copy of the acquire may still run, so it is undone.
         let has_loose_copy = once.doubted && !matches!(outcome, Ok(Some(_)));
         if has_loose_copy {
             engine.reaper.finish(Box::pin(once.finish(Command { script: &UNDO, ..acquire })));
