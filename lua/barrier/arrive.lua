@@ -1,12 +1,13 @@
--- Arrives at a barrier. The last party lets all go.
+-- Arrives at a barrier. The last arrival ends the round and wakes the other parties.
 -- KEYS   [1] state.   [2] token (`common/once.lua`).   [3] parties.
 -- ARGV   [1] to [3] as in `common/once.lua`.   [4] owner.   [5] number of parties.   [6] lease in ms.
 --        [7] publish command.   [8] channel.
--- Reply  2 * round, or 2 * round + 1 for the last party.
---        -1: a party was dead, so the round is broken now, and this party must arrive again.
---        `{'again', reply}` this command has run before, with this reply; '' = a later command has run.
+-- Reply  `2 * round`; for the last party `2 * round + 1`.
+--        `-1` a party was dead. This arrival has broken the round and joins none: arrive again.
+--        `{'again', reply}` this command has run before, with this reply; '' = a later command has used the token.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- An error if others have arrived with another number of parties. O(log n) in the number of parties.
+--        An error if other parties have arrived with another number of parties.
+-- O(log n): n = parties.
 
 local before = ran_before()
 if before then return before end

@@ -1,4 +1,4 @@
--- Counts the parties that have arrived in this round. Changes nothing.
+-- Counts the waiting parties of this round, dead ones included. Changes nothing.
 -- KEYS   [1] parties.
 -- Reply  The number of parties.
 -- O(1).

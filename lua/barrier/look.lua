@@ -1,8 +1,9 @@
--- Looks whether a party may go on, and renews its lease.
+-- Tells a party whether its round has ended. If not, renews the party's lease.
 -- KEYS   [1] state.   [2] parties.
 -- ARGV   [1] owner.   [2] its round.   [3] lease in ms.   [4] publish command.   [5] channel.
--- Reply  `0` the round goes on; `1` all have arrived; `2` the round is broken: a party is dead, or the state is gone.
--- Idempotent. O(log n) in the number of parties.
+-- Reply  `0` the round has not ended; `1` all parties have arrived.
+--        `2` the round is broken: a party died, or the keys were deleted.
+-- Idempotent. O(log n): n = parties.
 
 local state, parties, mine, now = KEYS[1], KEYS[2], tonumber(ARGV[2]), time_of_server()
 local found = redis.call('hmget', state, 'round', 'broken')

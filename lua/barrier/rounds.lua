@@ -1,15 +1,15 @@
 -- Functions shared by the scripts of barriers. The build puts this file in front of them.
 --
 -- Terms of these scripts:
--- - State: a hash with the number of the current round (`round`), the number of parties (`n`), and the last broken rounds
---   (`broken`), one `,round` each.
--- - Parties: a sorted set of those that have arrived in this round. Member = owner. Score = the end of the party's lease in
---   ms of the server's time.
--- - Dead: a party whose lease has ended.
+-- - State: a hash with the number of the current round (`round`), the number of parties (`n`), and a list of the last
+--   broken rounds (`broken`): `,round` for each.
+-- - Parties: a sorted set of the parties that wait in this round. Member = owner. Score = the end of the party's lease
+--   in ms of the server's time.
+-- - Dead party: its lease has ended.
 
--- A state that nobody uses is kept for a day, in ms.
+-- Time to live of unused keys in ms: a day.
 local KEEP = 86400000
--- Bytes of the list of broken rounds.
+-- Maximum length of the list of broken rounds in bytes.
 local MOST = 1000
 
 -- The server's time in ms.
@@ -22,7 +22,7 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- Ends a round, released or broken, and wakes its parties. `broken`: a party is dead.
+-- Ends a round, released or broken, and wakes its parties. `broken`: true if a party is dead.
 local function finish_round(state, parties, round, broken, publish, channel)
   local list = broken and (redis.call('hget', state, 'broken') or '') .. ',' .. text(round)
   redis.call('hset', state, 'round', text(round + 1))

@@ -1,11 +1,14 @@
--- Functions for commands that must count exactly once. The build puts this file in front of their scripts.
+-- Functions for commands that must take effect exactly once. The build puts this file in front of their scripts.
 --
--- Token: a key of one client, which is in use for one command at a time. It holds `<number>:<reply>`: the number of the
--- last command that ran with it, and its reply. Numbers grow. So a repeat gets the first reply again, and a late copy
--- does nothing. The token expires after the last moment at which its client may repeat the command.
+-- Token: a Redis key. A client uses it for one command at a time. Each use has a higher sequence number. The value is
+-- `<number>:<reply>`: sequence number and reply of the last command that ran with this token. A script compares:
+-- - its number is the same: the command is a repeat, and gets the stored reply;
+-- - its number is lower: the command is a late copy, and does nothing;
+-- - its number is higher, or there is no token: the command runs.
+-- The token expires after the last moment at which a copy of the command may run.
 -- KEYS   [2] token.
--- ARGV   [1] number.   [2] time to live of the token in ms.
---        [3] last moment in ms of the server's time. 0 = none.
+-- ARGV   [1] sequence number.   [2] time to live of the token in ms.
+--        [3] last moment in ms of the server's time; 0 = none.
 
 -- The server's time in ms.
 local function clock()
@@ -13,7 +16,7 @@ local function clock()
   return now[1] * 1000 + math.floor(now[2] / 1000)
 end
 
--- The reply of a command that arrives too late, or has run before; nil otherwise.
+-- Returns the reply of a command that arrives too late or has run before; otherwise nil.
 local function ran_before()
   local now = clock()
   if ARGV[3] ~= '0' and now > tonumber(ARGV[3]) then return {-7, now} end
@@ -24,13 +27,13 @@ local function ran_before()
   return {'again', tonumber(number) == tonumber(ARGV[1]) and reply or ''}
 end
 
--- Notes the reply of this command. Returns the reply.
+-- Stores the reply of this command under the token. Returns the reply.
 local function ran(reply)
   redis.call('set', KEYS[2], ARGV[1] .. ':' .. reply, 'px', ARGV[2])
   return reply
 end
 
--- The number under this key; 0 if there is none. Text that is not a number stops the script.
+-- Returns the number under this key; 0 if there is no key. Text that is not a number stops the script: INCRBY fails.
 local function read_number(key)
   local text = redis.call('get', key)
   if not text then return 0 end

@@ -1,8 +1,8 @@
--- Counts a latch down. At zero the latch is deleted, and all waiters are woken.
+-- Counts a latch down. At zero, deletes the latch and wakes all waiters.
 -- KEYS   [1] count.   [2] token (`common/once.lua`).
--- ARGV   [1] to [3] as in `common/once.lua`.   [4] by how much.   [5] publish command.   [6] channel.
+-- ARGV   [1] to [3] as in `common/once.lua`.   [4] the number to subtract.   [5] publish command.   [6] channel.
 -- Reply  The count that is left; 0 also if there was no count.
---        `{'again', reply}` this command has run before, with this reply; '' = a later command has run.
+--        `{'again', reply}` this command has run before, with this reply; '' = a later command has used the token.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
 -- O(1). Redisson's state and message.
 

@@ -1,15 +1,16 @@
 -- Takes permits, all or none.
--- KEYS   [1] count.   [2] leases.
+-- KEYS   [1] free count.   [2] leases.
 -- ARGV   [1] ids of the hold.   [2] lease in ms.
 --        [3] last moment in ms of the server's time; 0 = none.
 --        [4] publish command.   [5] channel.
--- Reply  `nil`      held.
---        `ms`       busy; enough leases end in ms.
---        `-1`       busy without an end.
+-- Reply  `nil`      the permits are held.
+--        `ms`       busy; enough leases end in `ms`.
+--        `-1`       busy; too few leases have an end.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Idempotent: a repeat restarts the lease. O(permits of the hold + expired permits), in log of all held permits.
--- Redisson's state and message. Differences: this script uses the server's time, returns more expired permits, and
--- announces only the permits that are left.
+-- Idempotent: a repeat restarts the lease, but never shortens it.
+-- O(k log n): k = permits of the hold and expired permits, n = held permits.
+-- Redisson's state and message. Differences: this script uses the server's time and returns more expired permits. Its
+-- message is the free count after the acquire.
 
 local count, leases, now = KEYS[1], KEYS[2], clock()
 if ARGV[3] ~= '0' and now > tonumber(ARGV[3]) then return {-7, now} end
@@ -25,7 +26,7 @@ if free < missing then
   end
 end
 if free < missing then
-  -- The permit whose end makes this request possible. The expired ones are in front of it.
+  -- Index of the permit whose lease must end before this request can succeed. Expired permits have lower indexes.
   local at = #expired + missing - free - 1
   local last = redis.call('zrange', leases, at, at, 'WITHSCORES')
   if #expired > 0 then
@@ -46,10 +47,10 @@ end
 for _, id in ipairs(expired) do
   if not mine[id] then old[#old + 1] = id end
 end
--- ZADD first: while a slot moves, the server refuses to create the sorted set again that ZREM emptied.
+-- ZADD first: while a slot moves, the server refuses to recreate a sorted set that ZREM emptied.
 local added = redis.call('zadd', leases, 'NX', unpack(entries))
 if added < #ids then
-  -- A repeat. It does not make a lease shorter that was extended since.
+  -- A repeat. It sets only the leases that end earlier: another command may have extended the others.
   for _, id in ipairs(ids) do
     if tonumber(redis.call('zscore', leases, id)) < till then redis.call('zadd', leases, till, id) end
   end
@@ -63,7 +64,7 @@ if added > 0 or #expired > 0 then
   end
 end
 if #old > 0 and error_of(redis.pcall('zrem', leases, unpack(old))) then
-  -- ZREM failed: the expired permits stay in the set, and are taken off the count again.
+  -- ZREM failed: the expired permits stay in the set. Take them off the free count again.
   redis.pcall('incrby', count, -#old)
 end
 local ttl = redis.call('pttl', count)

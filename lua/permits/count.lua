@@ -1,8 +1,8 @@
--- Counts the permits. Changes nothing.
--- KEYS   [1] count.   [2] leases.
--- Reply  `{free, held}`: permits that can be taken, expired ones included, and permits whose lease has not ended. free is
---        negative after the total was set below the number of held permits.
--- O(log n) in the number of held permits.
+-- Counts the free and the held permits. Changes nothing.
+-- KEYS   [1] free count.   [2] leases.
+-- Reply  `{free, held}`. free = the free count plus the expired permits. It is negative while more permits are held
+--        than there are in total. held = permits whose lease has not ended.
+-- O(log n): n = held permits.
 
 local now = clock()
 local expired = redis.call('zcount', KEYS[2], 0, now)

@@ -1,9 +1,9 @@
 -- Lists held permits by the end of their lease, earliest first.
 -- KEYS   [1] leases.
--- ARGV   [1] the earliest end to list; 0 = from now.   [2] how many permits with that end to skip.
+-- ARGV   [1] the earliest end to list; 0 = from now.   [2] number of permits with that end to skip.
 --        [3] maximum number of permits to list.
--- Reply  A list: the server's time in ms, then id and end of each permit.
--- O(log n + ARGV[2] + ARGV[3]).
+-- Reply  A list: the server's time in ms, then the id and the end of the lease of each permit.
+-- O(log n + ARGV[2] + ARGV[3]): n = held permits.
 
 local now = clock()
 local from = math.max(tonumber(ARGV[1]), now + 1)

@@ -1,14 +1,15 @@
 -- Functions shared by the scripts of permits. The build puts this file in front of them.
 --
 -- Terms of these scripts:
--- - Count: the key with the number of permits that nobody holds. It may be negative after the total was lowered.
--- - Leases: the sorted set of held permits. Member = the permit's id, 16 bytes. Score = the end of its lease in ms of the
---   server's time; Redisson writes 922337203685477 for no end.
--- - Expired: a permit whose lease has ended. It stays in the set until a script returns it to the count.
+-- - Free count: the number of permits that nobody holds. It may be negative after the total was lowered.
+-- - Leases: the sorted set of held permits. Member = the permit's id, 16 bytes. Score = the end of its lease in ms of
+--   the server's time.
+-- - Expired permit: its lease has ended. It stays in the sorted set until a script adds it to the free count.
 -- - Ids: one argument with all ids of a hold, 16 bytes each.
 
--- Most expired permits that one script returns.
+-- Maximum number of expired permits that a script adds to the free count.
 local MOST = 1000
+-- Score that Redisson writes for a permit that never expires.
 local NO_END = 922337203685477
 
 -- The server's time in ms.
@@ -23,19 +24,19 @@ local function split(ids)
   return list
 end
 
--- The text of an error reply; nil for any other reply.
+-- Returns the text of an error reply; nil for any other reply.
 local function error_of(reply)
   return type(reply) == 'table' and reply.err or nil
 end
 
--- The number of permits that nobody holds. Text that is not a number stops the script.
+-- Returns the free count; 0 if there is no key. Text that is not a number stops the script, because INCRBY fails.
 local function read_count(key)
   local text = redis.call('get', key)
   if not text then return 0 end
   return tonumber(text) or redis.call('incrby', key, 0)
 end
 
--- The expired permits that one script returns to the count, those that ended first in front.
+-- Returns the ids of the expired permits, at most MOST, ordered by the end of their lease.
 local function list_expired(leases, now)
   return redis.call('zrangebyscore', leases, 0, now, 'LIMIT', 0, MOST)
 end

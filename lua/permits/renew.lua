@@ -1,12 +1,13 @@
--- Renews the permits of many holds, each hold only if all its permits are still held. Never creates a key.
--- KEYS   two for each hold: its count and its leases.
--- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = the lease may also become shorter. 0 =
---            leave every lease.
+-- Renews the permits of many holds. Renews a hold only if all its permits are held. Never creates a key.
+-- KEYS   Two for each hold: free count, leases.
+-- ARGV   [1] lease in ms, from now. A longer current lease stays. Negative = sets this lease (without its sign) even if
+--            the current lease is longer. 0 = leaves every lease.
 --        [2] last moment in ms of the server's time; 0 = none.
 --        [i + 2] ids of hold i.
 -- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.
---        Otherwise a list with one entry per hold: 1 = renewed; 0 = not all permits are held; text = the server's error.
--- Idempotent. An error at one hold does not stop the others. O(permits), in log of all held permits.
+--        Otherwise a list with one entry for each hold: 1 = renewed; 0 = not all its permits are held; text = the
+--        server's error.
+-- Idempotent. An error at one hold does not stop the others. O(k log n): k = permits of all holds, n = held permits.
 
 local now, out = clock(), {}
 for i = 1, #KEYS / 2 do
@@ -22,7 +23,7 @@ for i = 1, #KEYS / 2 do
       held = 0
       break
     end
-    -- A lease that stays becomes 1 ms longer, because a command that changes nothing is not sent to replicas
+    -- A lease that stays becomes 1 ms longer: the server sends replicas only commands that change something
     -- (Acknowledgement in `common/holds.lua`).
     ends = lease > 0 and (exactly or ends < now + lease) and now + lease or ends + 1
     entries[#entries + 1] = ends

@@ -1,15 +1,15 @@
 -- Changes the number of permits, and wakes waiters if permits become free.
--- KEYS   [1] count.   [2] leases.
--- ARGV   [1] `new` = sets the number if there is none; `total` = sets the number of all permits, held ones included;
+-- KEYS   [1] free count.   [2] leases.
+-- ARGV   [1] `new` = sets the free count if there is none; `total` = sets the total (free plus held permits);
 --            `add` = adds permits.
---        [2] permits; negative with `add` to remove permits.
+--        [2] number of permits; with `add`, a negative number removes permits.
 --        [3] last moment in ms of the server's time; 0 = none.
 --        [4] publish command.   [5] channel.
--- Reply  `1` done; `0` nothing was changed, because there is a number already (`new`).
+-- Reply  `1` done; `0` (only `new`) there is a free count already, nothing was changed.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Not idempotent with `add`: the caller limits its time. O(1) in the number of permits, or O(log n) with `total`.
--- Redisson's state. Differences: `add` keeps the expiry of the count. The message is the number of free permits, and none
--- is sent if it is not positive, or if no permits were added. Redisson's message is the total, or the added number.
+-- `add` is not idempotent. The caller does not repeat it, and sends a last moment. O(1).
+-- Redisson's state. Differences: `add` keeps the expiry of the free count. The message is the free count; it is sent
+-- only if permits were added and the free count is positive. Redisson sends the total or the added number.
 
 local now = clock()
 if ARGV[3] ~= '0' and now > tonumber(ARGV[3]) then return {-7, now} end

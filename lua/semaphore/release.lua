@@ -1,12 +1,12 @@
 -- Adds permits, and wakes waiters.
--- KEYS   [1] the number of free permits.   [2] token (`common/once.lua`).
--- ARGV   [1] to [3] as in `common/once.lua`.   [4] permits.
---        [5] 1 = only if there is a number; 0 = creates it if necessary.
+-- KEYS   [1] free count.   [2] token (`common/once.lua`).
+-- ARGV   [1] to [3] as in `common/once.lua`.   [4] number of permits.
+--        [5] 1 = only if there is a free count; 0 = creates it if necessary.
 --        [6] publish command.   [7] channel.
--- Reply  `1` added; `0` there is no number, and nothing was done.
---        `{'again', reply}` this command has run before, with this reply; '' = a later command has run.
+-- Reply  `1` added; `0` there is no free count, nothing was done.
+--        `{'again', reply}` this command has run before, with this reply; '' = a later command has used the token.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- O(1). Redisson's state and message. Difference: a number that is not positive is not announced.
+-- O(1). Redisson's state and message. Difference: a free count below 1 is not sent.
 
 local before = ran_before()
 if before then return before end
@@ -16,6 +16,7 @@ if ARGV[5] == '1' and missing then
   ran('0')
   return 0
 end
+-- Write the token first. If INCRBY fails, delete the token.
 ran('1')
 local free = redis.pcall('incrby', KEYS[1], ARGV[4])
 if type(free) == 'table' then

@@ -13,9 +13,10 @@ use crate::guard::Guard;
 
 /// Held permits. Dropping the guard releases them in the background; the drop never blocks and never panics.
 ///
-/// The permits are held while the guard lives, so bind it: `let guard = gate.acquire(1).await?;`, not `let _ = ..`. As
-/// with a lock's [`Guard`], a lease can end while the process is suspended: [`lost`](Self::lost) and
-/// [`run`](Self::run) say so.
+/// The permits are held while the guard lives, so bind it: `let guard = gate.acquire(1).await?;`, not `let _ = ..`.
+///
+/// A lease can end while the process is suspended, as with a lock's [`Guard`]. [`lost`](Self::lost) and
+/// [`run`](Self::run) report it.
 ///
 /// # Examples
 ///
@@ -42,14 +43,14 @@ impl PermitGuard {
         self.0.name()
     }
 
-    /// Returns the number of permits of the acquire, also after they were lost.
+    /// Returns the number of permits of the acquire, also after a loss.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.grant().map_or(0, |grant| grant.hold.protocol.permits())
     }
 
-    /// Returns the ids of the permits, for [`Permits::release_ids`] and [`Permits::extend_ids`] in another process. After
-    /// this call, the client does not hand these permits over to another task.
+    /// Returns the ids of the permits. Any process can pass them to [`Permits::release_ids`] and [`Permits::extend_ids`].
+    /// After this call, the client does not hand these permits over to another task.
     #[must_use]
     pub fn ids(&self) -> Vec<PermitId> {
         let Some(grant) = self.0.grant() else { return Vec::new() };
@@ -58,27 +59,30 @@ impl PermitGuard {
         ids
     }
 
-    /// True until the lease ends by the local clock, or a loss is known. Uses no I/O and no timer, so the answer is right even after
-    /// a long pause of the process.
+    /// True until the lease ends by the local clock, or until a loss is known. Uses no I/O and no timer, so the answer is
+    /// right even after a long pause of the process.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// Returns how long the permits are held without a further renewal; zero when they are lost.
+    /// Returns the time until the current lease ends by the local clock. Zero if the permits are lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
     }
 
-    /// Returns when the current lease ends by the local clock, as [`Guard::deadline`].
+    /// Returns when the current lease ends by the local clock. If the permits are lost, this moment is in the past. See
+    /// [`Guard::deadline`].
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.0.deadline()
     }
 
-    /// Completes when the permits are lost: their lease ended, they were deleted, or one of them was released by its id.
-    /// The future does not borrow the guard.
+    /// Completes with the reason when the permits are lost: their lease ended, they were deleted, or one of them was
+    /// released by its id. A shutdown completes it with [`Error::Closed`]. The future does not borrow the guard.
+    ///
+    /// With an explicit lease, a deletion or a release by id is not detected: the permits are lost when the lease ends.
     ///
     /// # Cost
     ///
@@ -118,7 +122,8 @@ impl PermitGuard {
     ///
     /// # Errors
     ///
-    /// The error of [`lost`](Self::lost), also if `work` completed after the lease had ended.
+    /// The error of [`lost`](Self::lost): [`Error::Lost`], or [`Error::Closed`] after a shutdown. Also if `work` completed
+    /// after the lease had ended.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
         self.0.run(work).await
     }
@@ -128,9 +133,11 @@ impl PermitGuard {
     ///
     /// # Cost
     ///
-    /// One round trip, one command. Shortening needs one more of each if the client has not learned the server's time
-    /// for a minute. After a shorter lease, the next `extend` of this guard waits until no copy of this command can arrive
-    /// any more: one [`command_timeout`](crate::Builder::command_timeout) at most.
+    /// One round trip, one command. Shortening needs one more round trip and command if the client has not learned the
+    /// server's time for a minute.
+    ///
+    /// A late copy of a shortening command could shorten a later lease. So the next `extend` of this guard waits until no
+    /// copy can take effect any more: about one [`command_timeout`](crate::Builder::command_timeout) at most.
     ///
     /// # Cancel safety
     ///
@@ -147,12 +154,12 @@ impl PermitGuard {
     ///
     /// # Cost
     ///
-    /// One round trip, one command. No command if the permits are handed over to the next waiter of this process.
+    /// One round trip, one command. None if the permits are handed over to the next waiter of this process.
     ///
     /// # Cancel safety
     ///
-    /// Once begun, the release is completed in the background. Dropping the future before its first poll drops the
-    /// guard, which releases too.
+    /// Once begun, the release is completed in the background. A future that is dropped before its first poll drops the
+    /// guard, which also releases the permits.
     ///
     /// # Errors
     ///

@@ -61,14 +61,13 @@ impl FromStr for PermitId {
     }
 }
 
-/// The ids of these permits, one after another: the argument of the scripts.
+/// Joins ids into one argument of a script.
 pub(super) fn joined(ids: &[PermitId]) -> Bytes {
     Bytes::from(ids.iter().flat_map(|id| id.0).collect::<Vec<u8>>())
 }
 
-/// The ids of the permits of a hold: 8 bytes of the client's uuid, 6 bytes for the hold's number, and 2 bytes for the
-/// index of the permit. Ids are unique per hold. A hand-over inside the
-/// process keeps them.
+/// Returns the joined ids of the permits of a hold. An id has 8 bytes of the client's uuid, 6 bytes for the number of the
+/// hold, and 2 bytes for the index of the permit. Ids are unique per hold. A hand-over inside a process keeps them.
 pub(super) fn ids(owner: &Owner, hold: &HoldId, permits: u32) -> Bytes {
     match hold {
         HoldId::Listed(list) => ids_of_list(owner, list, permits),
@@ -76,19 +75,19 @@ pub(super) fn ids(owner: &Owner, hold: &HoldId, permits: u32) -> Bytes {
     }
 }
 
-/// The ids of the permits of all holds in a list, with `-` or an empty text for the owner's only hold.
+/// Returns the joined ids of the permits of all holds in a list. `-` or an empty list stands for the owner's only hold.
 pub(super) fn ids_of_list(owner: &Owner, list: &[u8], permits: u32) -> Bytes {
     let (client, own) = owner.text().rsplit_once(':').unwrap_or_default();
     let digits: String = client.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     let client = u64::from_str_radix(&digits, 16).unwrap_or_default();
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
     let mut all = BytesMut::new();
-    // A `~` and the number of the command may follow an id.
+    // A `~` and the number of a command may follow the first id. They are ignored.
     let list = list.split(|byte| *byte == b'~').next().unwrap_or_default();
     let mut holds: Vec<u64> = Vec::new();
     for id in list.split(|byte| *byte == b',').filter(|id| !id.is_empty()) {
         let text = std::str::from_utf8(id).unwrap_or_default();
-        // An owner's number and a hold's number may be equal, so the last bit tells them apart.
+        // The number of an owner and the number of a hold may be equal. The last bit tells them apart.
         holds.push(text.rsplit_once('.').map_or(number(own) << 1, |(_, hold)| number(hold) << 1 | 1));
     }
     if holds.is_empty() {

@@ -29,7 +29,7 @@ pub struct Gated<S> {
     wait: Duration,
 }
 
-/// The error of a request that got no permit in time.
+/// The error of a request that got no permit within the wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overloaded {
     name: Arc<str>,
@@ -52,21 +52,28 @@ impl fmt::Display for Overloaded {
 impl StdError for Overloaded {}
 
 impl Permits {
-    /// Returns a `tower` layer: each request takes one permit for its duration. A request that gets no permit within
-    /// `wait` fails with [`Overloaded`]; with a wait of zero, at once. Needs the feature `tower`.
+    /// Returns a `tower` layer: each request acquires one permit, and waits for it for at most `wait`. A wait of zero
+    /// means one try. Needs the feature `tower`.
     ///
     /// The permit is released when the response future ends, so a streamed body runs without it.
     ///
-    /// If a permit is lost, its request is cut off and fails with [`Error::Lost`](crate::Error::Lost). If Redis cannot be
-    /// reached, requests fail with the error of the acquire.
-    ///
     /// # Cost
     ///
-    /// Two commands a request. The request waits for one of them.
+    /// Two commands per request if a permit is free: the request waits for the acquire, and the release is sent in the
+    /// background.
     ///
     /// # Cancel safety
     ///
-    /// Dropping a response future releases its permit in the background.
+    /// Dropping the response future releases the permit in the background.
+    ///
+    /// # Errors
+    ///
+    /// The response future fails with:
+    ///
+    /// - [`Overloaded`]: no permit was free within `wait`.
+    /// - [`Error::Lost`](crate::Error::Lost): the permit was lost. The inner service's future was dropped.
+    /// - The errors of [`Permits::acquire`].
+    /// - The errors of the inner service.
     ///
     /// # Examples
     ///
@@ -108,7 +115,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // `poll_ready` prepared this instance, so it is used now. The clone is for the next request.
+        // `poll_ready` prepared this instance, so use it now and keep the clone for the next request.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let (permits, wait) = (self.permits.clone(), self.wait);

@@ -1,28 +1,31 @@
 //! Permits: at most n holders at a time, over all processes. Redisson's `RPermitExpirableSemaphore`.
 //!
-//! A permit has a lease. The watchdog renews it while its [guard](PermitGuard) lives, so a permit of a dead process is
-//! free again when its lease has ended. Redisson has no watchdog for permits; its permits have an explicit lease or none.
+//! A permit has a lease. The watchdog renews it while the [guard](PermitGuard) lives. If a process dies, its permits are
+//! free again when their leases end. Redisson has no watchdog for permits: they have an explicit lease or no end.
 //!
-//! Somebody sets the number of permits once, before the first acquire ([`Permits::try_set_permits`]). Without it there
-//! are no permits, and acquires wait.
+//! Set the number of permits once, before the first acquire ([`Permits::try_set_permits`]). Until then there are no
+//! permits, and acquires wait.
 //!
 //! Inside one process, waiters are served first come, first served. Processes have no order: a request for many permits
 //! may wait long while other processes take single permits.
 //!
 //! # Wire format
 //!
-//! As Redisson's, with the server's time:
+//! As Redisson's, with the server's time. The *free count* is the number of free permits:
 //!
-//! | step | `<name>` | `{<name>}:timeout` | message on `redisson_sc:{<name>}` |
+//! | step | `<name>`: free count | `{<name>}:timeout`: leases | message on `redisson_sc:{<name>}` |
 //! |---|---|---|---|
-//! | first set to n | `n` | | `n` |
-//! | change of the number | ± | | free count; sent only if permits were added (Redisson sends the new total or the added number) |
-//! | acquire k | − k | k members (id, 16 bytes), score = end of the lease in ms | free count after the acquire; sent only if expired permits were returned |
+//! | set to n for the first time | `n` | | `n` |
+//! | change of the number | ± | | free count; sent only if permits were added |
+//! | acquire k | − k | k members added | free count after the acquire; sent only if expired permits were returned |
 //! | renew, extend | | new scores | |
 //! | release k | + k | k members removed | free count |
 //!
-//! An expired permit stays in the set until the next acquire returns it. A waiter retries when enough leases for its
-//! request have ended. A number that is not positive is never sent, because Redisson's waiters fail on it.
+//! - A member of the leases is a permit's id (16 bytes). Its score is the end of the permit's lease in ms.
+//! - An expired permit stays in the leases until the next acquire returns it to the free count.
+//! - A waiter retries when enough leases for its request have ended.
+//! - A free count below 1 is never sent, because Redisson's waiters fail on negative numbers. After a change of the
+//!   number, Redisson sends the new total or the added number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +64,7 @@ impl Client {
     ///
     /// # Cost
     ///
-    /// None: nothing is sent until a call. An impossible name is refused then.
+    /// None. An invalid name is refused by the first call that sends a command.
     ///
     /// # Examples
     ///
@@ -100,22 +103,22 @@ pub struct Permits {
 pub struct HeldPermit {
     /// The permit's id.
     pub id: PermitId,
-    /// The rest of its lease, by the server's clock. `None`: it has no end, which only Redisson grants.
+    /// The time until its lease ends by the server's clock. `None`: its lease has no end. Only Redisson grants this.
     pub remaining: Option<Duration>,
 }
 
-/// The numbers of permits, as [`Permits::counts`] reads them at one moment.
+/// How many permits are free and held at one moment, as [`Permits::counts`] reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PermitCounts {
-    /// Permits that can be acquired. Negative while more permits are held than there are in total.
+    /// Number of permits that can be acquired. Negative while more permits are held than there are in total.
     pub available: i64,
-    /// Permits that are held.
+    /// Number of held permits.
     pub acquired: u64,
 }
 
 impl PermitCounts {
-    /// Returns the number of all permits.
+    /// Returns the total: free plus held permits.
     #[must_use]
     pub const fn total(&self) -> i64 {
         self.available.saturating_add_unsigned(self.acquired)
@@ -129,8 +132,9 @@ impl Permits {
         &self.name.as_written
     }
 
-    /// Acquires `n` permits, all or none. Waits until they are free; for ever if no number was set, or if `n` is larger than
-    /// the total. The watchdog renews the permits while the guard lives.
+    /// Acquires `n` permits, all or none. Waits until they are free. The watchdog renews them while the guard lives.
+    ///
+    /// The call waits for ever if no number is set, or if `n` is larger than the total.
     ///
     /// # Cost
     ///
@@ -139,7 +143,7 @@ impl Permits {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind: an acquire in flight is undone in the background.
+    /// If the future is dropped, an acquire in flight is undone in the background.
     ///
     /// # Errors
     ///
@@ -148,7 +152,7 @@ impl Permits {
         self.acquire_with(n, Acquire::new()).await?.ok_or(Error::Closed)
     }
 
-    /// Acquires `n` permits if they are free now. `None`: they are not.
+    /// Acquires `n` permits if they are free now. Returns `None` if they are not.
     ///
     /// # Cost
     ///
@@ -165,7 +169,7 @@ impl Permits {
         self.acquire_with(n, Acquire::new().wait(Duration::ZERO)).await
     }
 
-    /// Acquires `n` permits, and waits for at most `wait`. `None`: the wait ran out.
+    /// Acquires `n` permits, and waits for at most `wait`. Returns `None` if the wait ran out.
     ///
     /// # Cost
     ///
@@ -182,8 +186,8 @@ impl Permits {
         self.acquire_with(n, Acquire::new().wait(wait)).await
     }
 
-    /// Acquires `n` permits with a [wait](Acquire::wait) and a [lease](Acquire::lease) of the caller's choice. `None`: the
-    /// wait ran out.
+    /// Acquires `n` permits with a [wait](Acquire::wait) and a [lease](Acquire::lease) of the caller's choice. Returns
+    /// `None` if the wait ran out.
     ///
     /// # Cost
     ///

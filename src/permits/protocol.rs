@@ -14,7 +14,7 @@ use crate::names::LockName;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 
-/// The text of a script of permits: the functions that these scripts share, then this file.
+/// The text of a script of permits: the shared functions of `ids.lua`, then this file.
 macro_rules! script {
     ($file:literal) => {
         concat!(include_str!("../../lua/permits/ids.lua"), include_str!(concat!("../../lua/permits/", $file, ".lua")))
@@ -63,14 +63,14 @@ pub(super) fn extend(keys: Vec<Bytes>, ids: Bytes, lease_ms: i64) -> Change {
     Change { script: &EXTEND, keys, args: vec![Arg::Text(ids), Arg::Int(lease_ms)], publishes: false }
 }
 
-/// Reads the reply to [`HOLDERS`]: the permits, and the end of each lease in ms of the server's time.
+/// Reads the reply to [`HOLDERS`]. Returns the permits, each with the end of its lease in ms of the server's time.
 pub(super) fn held(reply: &Reply) -> Option<Vec<(HeldPermit, f64)>> {
     let Reply::List(parts) = reply else { return None };
     let [Reply::Int(now), entries @ ..] = parts.as_slice() else { return None };
     let one = |entry: &[Reply]| {
         let [Reply::Text(id), Reply::Text(end)] = entry else { return None };
         let id = PermitId::from_bytes(id.as_ref().try_into().ok()?);
-        // Redis may write a score as a decimal number with an exponent.
+        // Redis may write a score with an exponent.
         let end = std::str::from_utf8(end).ok()?.parse::<f64>().ok()?;
         let remaining = (end < NO_END).then(|| Duration::from_secs_f64(((end - *now as f64) / 1000.0).max(0.0)));
         Some((HeldPermit { id, remaining }, end))
@@ -78,7 +78,7 @@ pub(super) fn held(reply: &Reply) -> Option<Vec<(HeldPermit, f64)>> {
     entries.chunks(2).map(one).collect()
 }
 
-/// A request for this many permits.
+/// An acquire of `permits` permits.
 #[derive(Debug)]
 pub(super) struct Taking {
     pub(super) name: Arc<LockName>,

@@ -8,7 +8,7 @@
 //!
 //! # Lost replies
 //!
-//! If a reply is lost, the command still takes effect once. Each acquire and release carries a *token*, which Redis
+//! If a reply is lost, the command still takes effect once, as long as the server can be reached again. Each acquire and release carries a *token*, which Redis
 //! remembers until no copy of the command can arrive any more (30 s with the default options). A repeat with the same
 //! token changes nothing. If an acquire fails or is dropped, its permits are returned in the background. If the server
 //! cannot be reached for all this time, permits in doubt may be lost, and a warning is logged. The cost is a
