@@ -39,7 +39,7 @@ pub const CASES: &[Case] = &[
     case(
         "permits/acquire",
         "permits of a repeat",
-        |k| k + 5,
+        |k| 2 * k + 5,
         |n| (held(n, NEVER), words(["x", "l"]), words([&permits(n), LEASE, "0", "publish", "c"])),
     ),
     case(
@@ -88,8 +88,8 @@ pub const CASES: &[Case] = &[
         |n| (held(n, NEVER), words(["x", "l"]), words(["total", &(2 * n).to_string(), "0", "publish", "c"])),
     ),
     case("permits/count", "held permits", |_| 4, |n| (held(n, NEVER), words(["x", "l"]), Vec::new())),
-    case("permits/holders", "held permits", |_| 3, |n| (held(n, NEVER), words(["l"]), words(["0", "500"]))),
-    case("permits/delete", "held permits", |_| 2, |n| (held(n, NEVER), words(["x", "l"]), words(["0"]))),
+    case("permits/holders", "held permits", |_| 3, |n| (held(n, NEVER), words(["l"]), words(["0", "0", "500"]))),
+    case("permits/delete", "held permits", |_| 4, |n| (held(n, NEVER), words(["x", "l"]), words(["0"]))),
     case("semaphore/acquire", "permits", |_| 5, |n| (vec![number(n)], words(["x", "t"]), once([&n.to_string()]))),
     case(
         "semaphore/release",
