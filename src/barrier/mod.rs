@@ -1,20 +1,39 @@
-//! Barriers: n parties, in any processes, wait for each other. The n-th arrival lets all go. Then the next round begins.
+//! Barriers: n parties, in any processes, wait for each other. The n-th arrival ends the round: all n parties return.
+//! Then the next round begins.
 //!
-//! A waiting party has a lease, which its wait renews. If a party dies before all have arrived, its lease ends, and all
-//! waiting parties of the round get [`Error::Broken`]. A party that stops waiting (its future is dropped, or its wait
-//! runs out) leaves the round. The round then needs another arrival.
+//! A waiting party has a lease, which its wait renews. If a party dies before all have arrived, its lease ends, and the
+//! waiting parties of the round get [`Error::Broken`]. If a party stops waiting (its future is dropped, its wait runs
+//! out, or it gets an error), it leaves the round. The round then needs another arrival.
 //!
-//! 1. A party arrives. The last arrival ends the round and sends a message.
-//! 2. Every other party looks at once, after each message, and before a third of its lease has passed. Each look renews
-//!    its lease.
-//! 3. A look or an arrival that finds a party whose lease has ended breaks the round and sends a message.
+//! # Protocol
+//!
+//! 1. **Arrive.** A party sends its arrival. The last arrival ends the round and publishes a message.
+//! 2. **Look.** Every other party asks whether its round has ended: at once, after each message, and at least every
+//!    third of its lease or every [`poll_cap`](crate::Builder::poll_cap), whichever is shorter. Each party looks for
+//!    itself, because a look renews the lease of one party only.
+//! 3. **Break.** An arrival or a look that finds a party whose lease has ended breaks the round. It publishes a
+//!    message, so the other parties look and find the round broken. An arrival that broke a round is sent again.
+//! 4. **Leave.** A party that stops waiting removes itself from the round. If the round has ended already, the result
+//!    of the round counts.
+//!
+//! | lost | effect |
+//! |---|---|
+//! | reply of an arrival | the arrival is repeated, and counts once; without an answer in time, the party leaves |
+//! | reply of a look | the look is repeated |
+//! | reply of a leave | the leave is repeated |
+//! | message | the next look finds the end of the round |
 //!
 //! # Wire format
 //!
-//! Redisson has no barrier, so the keys are this crate's own: the hash `distlock_barrier:{<name>}` with the number of the
-//! round, and the sorted set `distlock_barrier:{<name>}:parties` with the owner and the end of the lease of each waiting
-//! party. Both expire a day after their last use. The channel is `distlock_barrier__channel:{<name>}`. An arrival carries
-//! a token, as the commands of [semaphores](mod@crate::semaphore#lost-replies).
+//! Redisson has no barrier, so the keys are this crate's own:
+//!
+//! - `distlock_barrier:{<name>}`: a hash with the number of the round, n, and the last broken rounds.
+//! - `distlock_barrier:{<name>}:parties`: a sorted set of the waiting parties. Member = owner, score = end of the
+//!   lease.
+//! - `distlock_barrier__channel:{<name>}`: the channel.
+//!
+//! Both keys expire a day after their last use. An arrival carries a token, like the commands of
+//! [semaphores](mod@crate::semaphore#lost-replies).
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,14 +54,15 @@ impl Client {
     ///
     /// # Cost
     ///
-    /// None: nothing is sent until a call. An impossible name, and `n` = 0, are refused then.
+    /// None. An invalid name is refused by the first call that sends a command. `n` = 0 is refused by
+    /// [`Barrier::wait`].
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
     /// let start = client.barrier("start", 5); // in each of five processes
-    /// let wait = start.wait().await?; // all five go on together
+    /// let wait = start.wait().await?; // all five continue together
     /// if wait.is_leader() {
     ///     println!("round {} has begun", wait.round());
     /// }
@@ -63,7 +83,7 @@ pub struct Barrier {
     n: u32,
 }
 
-/// The end of a wait at a barrier: all parties have arrived.
+/// Outcome of a wait at a barrier: all parties have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarrierWait {
     round: u64,
@@ -71,14 +91,14 @@ pub struct BarrierWait {
 }
 
 impl BarrierWait {
-    /// True for the last party that arrived: one of the n.
+    /// True for the party that arrived last. At most one party of a round is the leader.
     #[must_use]
     pub const fn is_leader(&self) -> bool {
         self.is_leader
     }
 
-    /// Returns the number of the round. Broken rounds count too. If nobody uses the barrier for a day, rounds start at 0
-    /// again.
+    /// Returns the number of the round. Broken rounds have numbers too. If nobody uses the barrier for a day, rounds
+    /// start at 0 again.
     #[must_use]
     pub const fn round(&self) -> u64 {
         self.round
@@ -96,28 +116,35 @@ impl Barrier {
     ///
     /// # Cost
     ///
-    /// One round trip, one command for the last party. Another party needs four commands: its arrival, a look before and a
-    /// look after it subscribes, and a look at the end. All waiting tasks of this process share one subscription. While a
-    /// party waits, it sends one command each third of the [watchdog](crate::Builder::watchdog)'s lease, or each
-    /// [`poll_cap`](crate::Builder::poll_cap) if that is shorter.
+    /// One round trip, one command for the last party. Every other party usually needs four commands: its arrival, a
+    /// look before and a look after it subscribes, and a look at the end. If another task of this process has
+    /// subscribed, it needs three.
+    ///
+    /// While a party waits, it sends one command every third of the [watchdog](crate::Builder::watchdog)'s lease, or
+    /// every [`poll_cap`](crate::Builder::poll_cap) if that is shorter. All waiting tasks of this process share one
+    /// subscription.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the round in the background. If the last party arrives at the same moment, the round
-    /// may end with this party counted.
+    /// If the future is dropped, the party leaves the round in the background. If the last party arrives before that,
+    /// the round counts this party.
     ///
     /// # Errors
     ///
-    /// - [`Error::Broken`]: a party of the round died, or the keys were deleted. This is detected at
-    ///   the first look after the dead party's lease ends.
-    /// - [`Error::Config`]: `n` is 0. [`Error::Server`]: others wait with another `n`.
-    /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire); then this party has left the round.
+    /// - [`Error::Broken`]: a party of the round died, or the keys were deleted. A death is detected at the first look
+    ///   after the dead party's lease ends.
+    /// - [`Error::Config`]: `n` is 0.
+    /// - [`Error::Server`]: other parties wait with another `n`.
+    /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire). The party then leaves the round in the
+    ///   background.
     pub async fn wait(&self) -> Result<BarrierWait> {
         self.wait_at_most(None).await?.ok_or(Error::Closed)
     }
 
-    /// As [`wait`](Self::wait), for at most `wait`. `None`: the wait ran out, and this party has left the round. The arrival
-    /// and the leave themselves are not limited by `wait`.
+    /// Arrives, and waits for at most `wait`. Returns `None` if the wait ran out: this party has left the round.
+    ///
+    /// `wait` does not limit the arrival and the leave themselves. If Redis does not answer, each may take as long as
+    /// the retries of a command.
     ///
     /// # Cost
     ///
@@ -162,7 +189,7 @@ impl Barrier {
         }
     }
 
-    /// Returns the number of parties that wait now, dead ones included.
+    /// Returns the number of parties that wait now. Dead parties count until a look or an arrival breaks their round.
     ///
     /// # Cost
     ///

@@ -11,7 +11,7 @@ use crate::engine::once::{Command, Once, first_reply};
 use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::owner::Owner;
-use crate::runtime::reaper::Finished;
+use crate::runtime::reaper::{Busy, Finished};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 
@@ -38,7 +38,7 @@ pub(super) enum End {
     Broken,
 }
 
-/// A party that has arrived. Dropping it leaves the round in the background, unless the round has ended.
+/// A party that has arrived. If it is dropped before [`Party::mark_ended`], it leaves the round in the background.
 pub(super) struct Party {
     engine: Arc<Engine>,
     name: Arc<LockName>,
@@ -46,10 +46,12 @@ pub(super) struct Party {
     /// The reply of the arrival: 2 * round, and 1 more for the last party.
     arrival: u64,
     ended: AtomicBool,
+    /// Makes a shutdown wait until this party has left. Dropped after the leave was queued.
+    _busy: Busy,
 }
 
 impl Party {
-    /// Arrives. Once begun, it is completed. An arrival that no caller receives is undone.
+    /// Arrives. Once begun, the arrival is completed. If the caller was dropped, the party leaves the round.
     pub(super) async fn arrive(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> Result<Self> {
         engine.check(name)?;
         engine.check_open()?;
@@ -58,10 +60,11 @@ impl Party {
         let arriving = async move {
             let owner = engine.owner();
             loop {
-                // None: this arrival found a dead party and broke its round. The party arrives again.
+                // None: this arrival found a dead party and ended its round. Arrive again.
                 if let Some(arrival) = arrive_once(&engine, &name, &owner, n).await? {
                     let ended = AtomicBool::new(arrival % 2 == 1);
-                    return Ok(Self { engine, name, owner, arrival, ended });
+                    let busy = engine.reaper.busy();
+                    return Ok(Self { engine, name, owner, arrival, ended, _busy: busy });
                 }
             }
         };
@@ -76,7 +79,7 @@ impl Party {
         self.arrival % 2 == 1
     }
 
-    /// Looks whether the round has ended, and renews the lease.
+    /// Asks whether the round has ended. If not (`None`), renews the lease.
     pub(super) fn look(self: &Arc<Self>) -> BoxFuture<'static, Result<Option<End>>> {
         let party = Arc::clone(self);
         Box::pin(async move {
@@ -94,21 +97,21 @@ impl Party {
         })
     }
 
-    /// Leaves the round. False: the round has ended.
+    /// Leaves the round. Returns false if the round has ended.
     pub(super) async fn leave(&self) -> Result<bool> {
         let (engine, name, owner) = (Arc::clone(&self.engine), Arc::clone(&self.name), self.owner.clone());
         let reaper = engine.reaper.clone();
         let leaving = async move {
             let mut once = Once::new(&engine, &name);
             let left = once.send(&leave(&name, &owner), engine.patience()).await;
-            // A repeat of this command does no harm.
+            // The token is free even without an answer: a late copy of the leave does no harm.
             once.settle();
             Ok(first_reply(&left?) == Some(1))
         };
         Finished::new(&reaper, leaving).await.map_err(|error: Error| error.about(&self.name.as_written))
     }
 
-    /// Keeps the drop from leaving the round.
+    /// After this call, dropping the party sends nothing.
     pub(super) fn mark_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -123,7 +126,8 @@ impl Drop for Party {
     }
 }
 
-/// Sends one arrival. Returns its reply; None if the party must arrive again.
+/// Sends one arrival. Returns its reply, or `None` if the party must arrive again. If the outcome is unknown, the party
+/// leaves in the background.
 async fn arrive_once(engine: &Arc<Engine>, name: &Arc<LockName>, owner: &Owner, n: u32) -> Result<Option<u64>> {
     let mut once = Once::new(engine, name);
     let lease = millis(engine.options.watchdog);
@@ -151,7 +155,7 @@ fn leave(name: &LockName, owner: &Owner) -> Command {
     leave
 }
 
-/// Number of parties that have arrived in the current round.
+/// Returns the number of waiting parties of the current round.
 pub(super) async fn waiting(engine: &Arc<Engine>, name: &Arc<LockName>) -> Result<u64> {
     let call = Call { script: &COUNT, keys: 1, words: vec![Arg::Text(name.parties())] };
     match engine.ask(name, call).await? {

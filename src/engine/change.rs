@@ -1,4 +1,4 @@
-//! Commands that change shared state of a name without a hold, such as the number of permits.
+//! Commands that change the state of a name but concern no hold, for example a change of the number of permits.
 
 use std::sync::Arc;
 
@@ -18,14 +18,15 @@ pub(crate) struct Change {
     pub(crate) script: &'static Script,
     pub(crate) keys: Vec<Bytes>,
     pub(crate) args: Vec<Arg>,
-    /// True if the script sends messages. It then also gets the command that publishes, and the channel.
+    /// True if the script publishes messages. It then also gets the publish command and the channel.
     pub(crate) publishes: bool,
 }
 
 impl Engine {
-    /// Sends a command, and never repeats it after doubt, so it takes effect at most once. Its arguments are `args`, the last moment, and for a script that
-    /// sends messages the publish command and the channel. Once begun, the command is completed even if the caller is
-    /// dropped. If the outcome is unknown, the command is not sent again.
+    /// Sends the command. Never repeats it after doubt, so it takes effect at most once. Once begun, the command is
+    /// completed even if the caller is dropped.
+    ///
+    /// The arguments are `args`, the last moment, and with `publishes` the publish command and the channel.
     pub(crate) async fn change(self: &Arc<Self>, name: &Arc<LockName>, change: Change) -> Result<Reply> {
         self.check(name)?;
         let (engine, name) = (Arc::clone(self), Arc::clone(name));
@@ -44,7 +45,7 @@ impl Engine {
         .await
     }
 
-    /// Sends [`Self::change`], and reads a reply of 1 or 0.
+    /// [`Self::change`] for a script that replies 1 (done) or 0 (nothing was changed).
     pub(crate) async fn change_if(self: &Arc<Self>, name: &Arc<LockName>, change: Change) -> Result<bool> {
         let script = change.script;
         match self.change(name, change).await? {

@@ -1,11 +1,21 @@
-//! Commands that must count exactly once, although no hold makes them idempotent: the acquire of a semaphore, or a count
-//! down.
+//! Commands that must take effect exactly once, although no hold makes them idempotent: acquires and releases of a
+//! semaphore, counts down, and arrivals at a barrier.
 //!
-//! Each command carries a token (`lua/common/once.lua`): a Redis key that this client uses for one command at a time, and
-//! a number that grows with each use. Redis remembers the number of the last command with that token for [`Once::span`]. So the
-//! command may be repeated after a lost reply, and a late copy does nothing.
+//! A *token* is a Redis key (`lua/common/once.lua`). A client uses it for one command at a time. Each use has a higher
+//! *sequence number*.
 //!
-//! A client has as many tokens for a name as it has had such commands in flight at once. Java clients do not see tokens.
+//! 1. **Send.** [`Once::send`] sends the command with the token and its sequence number. The script stores the number
+//!    and the reply under the token for [`Once::span`]. A repeat gets the stored reply.
+//! 2. **Doubt.** If a copy gets no answer, it may have run, or may still run ([`Once::doubted`]).
+//! 3. **Finish or undo.** If the caller gets an error in doubt, [`Once::finish`] repeats the command in the background.
+//!    For an acquire or an arrival it sends the undo instead, with the same token and sequence number.
+//! 4. **Settle.** When the outcome is known, [`Once::settle`] frees the token for the next command.
+//!
+//! A token may be used again although a late copy of the earlier command may still arrive: the copy has a lower
+//! sequence number, so it does nothing. If the outcome stays unknown, the client does not use the token again.
+//!
+//! For each name, Redis stores at most one token for each such command that the client had in flight at once. Java
+//! clients do not see tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +34,7 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 use crate::world::Moment;
 
-/// Tokens that are not in use, and the number of all tokens.
+/// The tokens of a client, as numbers: the free tokens, and the number of all tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes(Mutex<(Vec<u64>, u64)>);
 
@@ -39,10 +49,10 @@ impl Lanes {
     }
 }
 
-/// A command that must count exactly once.
+/// A command that must take effect exactly once.
 pub(crate) struct Command {
     pub(crate) script: &'static Script,
-    /// Keys after the name's key and the token.
+    /// The keys that follow the name's key and the token.
     pub(crate) keys: Vec<Bytes>,
     pub(crate) args: Vec<Arg>,
 }
@@ -53,16 +63,17 @@ impl Command {
     }
 }
 
-/// One use of a token, for a command and its undo. The token is free for other commands when the outcome is known.
+/// One use of a token: for one command, and for its undo. See the [module](self).
 pub(crate) struct Once {
     engine: Arc<Engine>,
     name: Arc<LockName>,
     token: Bytes,
     lane: u64,
+    /// Sequence number of this use.
     number: u64,
     /// Repeats sent before this moment are recognised.
     until: Moment,
-    /// True if a copy may have run or may yet run.
+    /// True if an unanswered copy may have run, or may still run.
     pub(crate) doubted: bool,
 }
 
@@ -80,22 +91,25 @@ impl Once {
             until: engine.now(),
             doubted: false,
         };
-        // A copy that is sent at `until` may run until one `copies` later, and the server's clock may be off by as much.
+        // `copies`: the time after a send in which the copy may run. The token must exist until the copy that was sent
+        // at `until` can no longer run. The second `copies` is a reserve: a copy that was refused as too late is sent
+        // again without a check of `until`.
         let timeout = engine.options.command_timeout;
         let copies = harmless_from(engine.now(), timeout).since(engine.now());
         let until = engine.now() + once.span().saturating_sub(copies * 2);
         Self { until, ..once }
     }
 
-    /// For how long Redis remembers the number of the command.
+    /// Time to live of the token in Redis.
     fn span(&self) -> Duration {
         let options = &self.engine.options;
         self.engine.patience() + options.command_timeout.saturating_mul(3) + Duration::from_secs(1)
     }
 
-    /// Sends a command with this token until it is answered, for at most `patience`. Keys: the name's key, the token, and
-    /// the command's keys. Arguments: the number, the time to live of the token, the last moment, the command's arguments,
-    /// the publish command, and the channel.
+    /// Sends a command with this token, and repeats it until it is answered, for at most `patience`.
+    ///
+    /// Keys: the name's key, the token, and the command's keys. Arguments: the sequence number, the time to live of the
+    /// token, the last moment, the command's arguments, the publish command, and the channel.
     pub(crate) async fn send(&mut self, command: &Command, patience: Duration) -> Result<Reply> {
         let Self { engine, name, .. } = self;
         let (engine, name) = (Arc::clone(engine), Arc::clone(name));
@@ -135,15 +149,17 @@ impl Once {
         }
     }
 
-    /// The error of the last copy. If an earlier copy may have run, the outcome is unknown all the same.
+    /// Returns the error to report, from the error of the last copy. If an earlier copy may have run, the outcome is
+    /// unknown, whatever the last copy's error says.
     fn known(&self, error: Error) -> Error {
         if !self.doubted || error.outcome_unknown() {
             return error;
         }
-        Error::connection(format!("an earlier copy of the command may have run; then: {error}"), true, None)
+        Error::connection(format!("an earlier copy of the command may have run; last error: {error}"), true, None)
     }
 
-    /// Sends a command without a caller until it is answered, or until a repeat would not be recognised any more.
+    /// Sends a command while no caller waits. Repeats it until it is answered. Gives up at `until`, because later
+    /// repeats would not be recognised, and logs a warning.
     pub(crate) async fn finish(mut self, command: Command) {
         while self.engine.now() < self.until {
             match self.send(&command, Duration::MAX).await {
@@ -159,7 +175,7 @@ impl Once {
         tracing::warn!(lock.name = %name, script, "gave up a command that was in doubt: it may have counted, or not");
     }
 
-    /// The outcome is known: another command may use the token.
+    /// Frees the token for other commands. Called when the outcome is known.
     pub(crate) fn settle(self) {
         self.engine.lanes.0.lock().0.push(self.lane);
     }

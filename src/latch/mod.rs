@@ -1,16 +1,20 @@
-//! Latches: tasks wait until a count has come down to zero. Redisson's `RCountDownLatch`.
+//! Latches: tasks wait until a count is zero. Redisson's `RCountDownLatch`.
 //!
-//! A latch has no holders and no lease: a process that dies before it counts down leaves the count as it is. Waiters look
-//! again every [`poll_cap`](crate::Builder::poll_cap), so that no wait hangs on a lost message.
+//! A latch has no holders and no lease. If a process dies before it counts down, the count stays above zero.
 //!
-//! At zero the latch is deleted, and its name can be used again.
+//! At zero the latch is deleted. Its name can then be used for a new latch.
+//!
+//! A message wakes waiters. If the message is lost, they find out at their next query, at the latest after
+//! [`poll_cap`](crate::Builder::poll_cap).
 //!
 //! # Wire format
 //!
 //! As Redisson's: the count is a string under `<name>`; no key means zero. The channel is
-//! `redisson_countdownlatch__channel__{<name>}`: `0` when the count reaches zero, `1` when it is set. Difference:
-//! [`Latch::delete`] sends `0`, so that Redisson's waiters return too; Redisson's own delete leaves them waiting.
-//! A count down carries a token, as the commands of [semaphores](mod@crate::semaphore#lost-replies).
+//! `redisson_countdownlatch__channel__{<name>}`. The message is `0` when the count reaches zero, and `1` when it is
+//! set. Difference: [`Latch::delete`] sends `0`, which wakes Redisson's waiters too. After Redisson's own delete they
+//! never return.
+//!
+//! A count down carries a token, like the commands of [semaphores](mod@crate::semaphore#lost-replies).
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +46,7 @@ impl Client {
     ///
     /// # Cost
     ///
-    /// None: nothing is sent until a call. An impossible name is refused then.
+    /// None. An invalid name is refused by the first call that sends a command.
     ///
     /// # Examples
     ///
@@ -76,7 +80,7 @@ impl Latch {
         &self.name.as_written
     }
 
-    /// Sets the count, if it is zero. Returns false if the latch is in use; then nothing is changed.
+    /// Sets the count if none is set. Otherwise changes nothing and returns false.
     ///
     /// # Cost
     ///
@@ -88,8 +92,9 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if `n` is 0: a key with the count 0 would block later calls. Otherwise the errors of
-    /// [`DistLock::acquire`](crate::DistLock::acquire).
+    /// [`Error::Config`] if `n` is 0, because a key with the count 0 would make later calls return false; the errors of
+    /// [`DistLock::acquire`](crate::DistLock::acquire). After an unknown outcome ([`Error::outcome_unknown`]), the call
+    /// may be repeated. If the first copy took effect, the repeat returns false.
     pub async fn try_set(&self, n: u32) -> Result<bool> {
         if n == 0 {
             return Err(Error::config(format!("the latch {:?}: the count must be at least 1", self.name())));
@@ -97,7 +102,8 @@ impl Latch {
         self.set(Bytes::from(n.to_string())).await
     }
 
-    /// Deletes the latch, and wakes all waiters: their waits end as at zero. Returns false if the count was zero.
+    /// Deletes the latch and wakes all waiters. Their waits end as if the count had reached zero. Returns false if no
+    /// count was set.
     ///
     /// # Cost
     ///
@@ -109,7 +115,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire).
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). After an unknown outcome
+    /// ([`Error::outcome_unknown`]), the call may be repeated. If the first copy took effect, the repeat returns false.
     pub async fn delete(&self) -> Result<bool> {
         self.set(Bytes::from_static(b"delete")).await
     }
@@ -119,8 +126,8 @@ impl Latch {
         self.client.engine().change_if(&self.name, Change { script: &SET, keys, args, publishes: true }).await
     }
 
-    /// Counts down by `k`, but not below zero. Returns the count that is left. At zero, all waiters of all processes go
-    /// on.
+    /// Counts down by `k`, but not below zero. Returns the count that is left. At zero, the waiters of all processes
+    /// return.
     ///
     /// # Cost
     ///
@@ -133,8 +140,8 @@ impl Latch {
     /// # Errors
     ///
     /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
-    /// ([`Error::outcome_unknown`]), the command continues in the background: do not repeat it. After any other error nothing
-    /// was changed.
+    /// ([`Error::outcome_unknown`]), the count down continues in the background: do not repeat it. After any other
+    /// error nothing was changed: repeat it.
     pub async fn count_down(&self, k: u32) -> Result<u64> {
         let engine = Arc::clone(self.client.engine());
         engine.check(&self.name)?;
@@ -164,7 +171,7 @@ impl Latch {
         Finished::new(&reaper, down).await
     }
 
-    /// Returns the count: 0 if the latch is open.
+    /// Returns the count. 0 means that the latch is open: the count has reached zero, or none was set.
     ///
     /// # Cost
     ///
@@ -182,12 +189,13 @@ impl Latch {
         read(&reply, &self.name)
     }
 
-    /// Waits until the count is zero. Returns at once if it is: a latch that was never set is open.
+    /// Waits until the count is zero. An unset latch is open, so a wait before [`try_set`](Self::try_set) returns at
+    /// once.
     ///
     /// # Cost
     ///
-    /// One round trip, one command if the count is zero. All waiting tasks of this process share one subscription, and one
-    /// of them looks for all.
+    /// One round trip, one command if the count is zero. All waiting tasks of this process share one subscription, and
+    /// one of them sends the queries for all.
     ///
     /// # Cancel safety
     ///
@@ -237,7 +245,7 @@ fn number(name: &LockName) -> Call {
     Call { script: &COUNT, keys: 1, words: vec![Arg::Text(name.key.clone())] }
 }
 
-/// Reads the count. A count below zero, which only another program can write, is zero.
+/// Reads the count. A count below zero counts as zero. Only another program can write it.
 fn read(reply: &Reply, name: &LockName) -> Result<u64> {
     let count = match reply {
         Reply::Nil => Some(0),

@@ -1,4 +1,4 @@
-//! The calls about all permits of a name: their number, their holders, and permits of other processes.
+//! Calls about all permits of a name: their number, their holders, and permits that other processes hold.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::engine::change::Change;
 use crate::error::{Error, Result};
 use crate::transport::{Arg, Call, Reply};
 
-/// The number of permits that [`Permits::holders`] reads in one command.
+/// Number of permits that [`Permits::holders`] reads in one command.
 const PAGE: usize = 500;
 
 /// # The number of permits, and their holders
 impl Permits {
-    /// Sets the number of permits, if no number is set. Returns false if one is set; then nothing is changed.
+    /// Sets the number of permits if none is set. Otherwise changes nothing and returns false.
     ///
     /// # Cost
     ///
@@ -29,14 +29,14 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
-    /// ([`Error::outcome_unknown`]), the call may be repeated.
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). After an unknown outcome
+    /// ([`Error::outcome_unknown`]), the call may be repeated. If the first copy took effect, the repeat returns false.
     pub async fn try_set_permits(&self, n: u32) -> Result<bool> {
         self.set("new", n.into()).await
     }
 
-    /// Sets the total: free plus held permits. If more are held than `n`, [`available`](PermitCounts) is
-    /// negative until enough of them are released.
+    /// Sets the total: free plus held permits. While more than `n` permits are held, [`PermitCounts::available`] is
+    /// negative.
     ///
     /// # Cost
     ///
@@ -48,7 +48,8 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// As for [`try_set_permits`](Self::try_set_permits).
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). After an unknown outcome
+    /// ([`Error::outcome_unknown`]), the call may be repeated.
     pub async fn set_permits(&self, n: u32) -> Result<()> {
         self.set("total", n.into()).await.map(drop)
     }
@@ -65,8 +66,8 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). The command counts once or not at all. If the outcome
-    /// is unknown ([`Error::outcome_unknown`]), read [`counts`](Self::counts) before a repeat.
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). The command takes effect at most once. After an
+    /// unknown outcome ([`Error::outcome_unknown`]), read [`counts`](Self::counts) before a repeat.
     pub async fn add_permits(&self, n: i32) -> Result<()> {
         self.set("add", n.into()).await.map(drop)
     }
@@ -123,7 +124,8 @@ impl Permits {
     /// As for [`DistLock::acquire`](crate::DistLock::acquire).
     pub async fn holders(&self) -> Result<Vec<HeldPermit>> {
         let mut all: Vec<HeldPermit> = Vec::new();
-        // The next page begins behind `skip` permits that end at `from`.
+        // `from`: end of the last listed lease. `skip`: number of listed permits with this end. The next page begins
+        // after them.
         let (mut from, mut skip) = (0.0, 0);
         loop {
             let page = [Arg::Int(from as i64), Arg::Int(skip), Arg::Int(PAGE as i64)];
@@ -139,7 +141,7 @@ impl Permits {
                 break;
             }
         }
-        // A permit that was renewed in between is listed twice. Its later end is the right one.
+        // A permit that was renewed between two pages is listed twice. Its last entry is the current one.
         let mut seen = HashSet::new();
         all.reverse();
         all.retain(|permit| seen.insert(permit.id));
@@ -147,12 +149,11 @@ impl Permits {
         Ok(all)
     }
 
-    /// Releases the permits with these ids, all or none, whichever process holds them. Returns false if one of them is not
-    /// held; then nothing is changed.
+    /// Releases the permits with these ids, all or none. Any process may hold them. If one of them is not held, changes
+    /// nothing and returns false.
     ///
-    /// A renewed guard detects this at its next renewal. It is then lost, and its remaining permits are released. A guard
-    /// with an explicit lease is never renewed, so it does not notice. After an unknown outcome, a repeat returns false
-    /// although the first copy worked.
+    /// A renewed guard detects this at its next renewal. It is then lost, and its remaining permits are released. A
+    /// guard with an explicit lease is not renewed, so it usually does not notice.
     ///
     /// # Cost
     ///
@@ -164,8 +165,9 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). A repeat after an unknown outcome releases nothing
-    /// twice.
+    /// [`Error::Config`] for more than 1000 ids; the errors of [`DistLock::acquire`](crate::DistLock::acquire). After
+    /// an unknown outcome ([`Error::outcome_unknown`]), the call may be repeated: no permit is released twice. If the
+    /// first copy took effect, the repeat returns false.
     pub async fn release_ids(&self, ids: &[PermitId]) -> Result<bool> {
         if ids.is_empty() {
             return Ok(true);
@@ -180,12 +182,12 @@ impl Permits {
         }
     }
 
-    /// Sets the lease of the permits with these ids to `lease` from now, whichever process holds them. Returns false if
-    /// one of them is not held; then nothing is changed. This is Redisson's `updateLeaseTime`.
+    /// Sets the lease of the permits with these ids to `lease` from now. Any process may hold them. If one of them is
+    /// not held, changes nothing and returns false. This is Redisson's `updateLeaseTime`.
     ///
-    /// Do not shorten the lease of a permit whose guard is alive. The guard learns of it only at its next renewal, and an
-    /// explicit lease is never renewed: until then the guard reports the permit as held, although another process may have
-    /// it.
+    /// Do not shorten the lease of a permit whose guard is alive. The guard reports the permit as held until its next
+    /// renewal, although another process may have acquired it. A guard with an explicit lease is not renewed, so it
+    /// usually does not notice.
     ///
     /// # Cost
     ///
@@ -197,8 +199,10 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the lease is shorter than 3 ms or longer than ten years; the errors of
-    /// [`DistLock::acquire`](crate::DistLock::acquire).
+    /// [`Error::Config`] if the lease is shorter than 3 ms or longer than ten years, or for more than 1000 ids; the
+    /// errors of [`DistLock::acquire`](crate::DistLock::acquire). After an unknown outcome
+    /// ([`Error::outcome_unknown`]), the call may be repeated. The repeat sets the lease again, and returns true if the
+    /// permits are held.
     pub async fn extend_ids(&self, ids: &[PermitId], lease: Duration) -> Result<bool> {
         check_lease(lease)?;
         self.check_ids(ids)?;
@@ -217,8 +221,10 @@ impl Permits {
         Ok(())
     }
 
-    /// Deletes the permits and their number. Returns false if there was nothing. Guards lose their permits at their next
-    /// renewal, and waiters wait for a new number.
+    /// Deletes the permits and their number. Returns false if no key existed. Waiters wait until a number is set again.
+    ///
+    /// A renewed guard detects this at its next renewal, and is then lost. A guard with an explicit lease usually does
+    /// not notice.
     ///
     /// # Cost
     ///

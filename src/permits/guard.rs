@@ -49,8 +49,8 @@ impl PermitGuard {
         self.0.grant().map_or(0, |grant| grant.hold.protocol.permits())
     }
 
-    /// Returns the ids of the permits. Any process can pass them to [`Permits::release_ids`] and [`Permits::extend_ids`].
-    /// After this call, the client does not hand these permits over to another task.
+    /// Returns the ids of the permits. Any process can pass them to [`Permits::release_ids`] and
+    /// [`Permits::extend_ids`]. After this call, the client does not hand these permits over to another task.
     #[must_use]
     pub fn ids(&self) -> Vec<PermitId> {
         let Some(grant) = self.0.grant() else { return Vec::new() };
@@ -59,8 +59,8 @@ impl PermitGuard {
         ids
     }
 
-    /// True until the lease ends by the local clock, or until a loss is known. Uses no I/O and no timer, so the answer is
-    /// right even after a long pause of the process.
+    /// True until the lease ends by the local clock, or until a loss is known. Uses no I/O and no timer, so the answer
+    /// is right even after a long pause of the process.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
@@ -82,7 +82,8 @@ impl PermitGuard {
     /// Completes with the reason when the permits are lost: their lease ended, they were deleted, or one of them was
     /// released by its id. A shutdown completes it with [`Error::Closed`]. The future does not borrow the guard.
     ///
-    /// With an explicit lease, a deletion or a release by id is not detected: the permits are lost when the lease ends.
+    /// A deletion or a release by id is detected at the next renewal. A guard with an explicit lease is not renewed, so
+    /// it usually completes this future when the lease ends.
     ///
     /// # Cost
     ///
@@ -122,22 +123,22 @@ impl PermitGuard {
     ///
     /// # Errors
     ///
-    /// The error of [`lost`](Self::lost): [`Error::Lost`], or [`Error::Closed`] after a shutdown. Also if `work` completed
-    /// after the lease had ended.
+    /// The error of [`lost`](Self::lost): [`Error::Lost`], or [`Error::Closed`] after a shutdown. The error is also
+    /// returned if `work` completed after the lease had ended.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
         self.0.run(work).await
     }
 
-    /// Sets the lease to `lease` from now, longer or shorter than before. The lease becomes explicit, so it is no longer
-    /// renewed.
+    /// Sets the lease to `lease` from now, longer or shorter than before. The lease becomes explicit, so it is no
+    /// longer renewed.
     ///
     /// # Cost
     ///
     /// One round trip, one command. Shortening needs one more round trip and command if the client has not learned the
     /// server's time for a minute.
     ///
-    /// A late copy of a shortening command could shorten a later lease. So the next `extend` of this guard waits until no
-    /// copy can take effect any more: about one [`command_timeout`](crate::Builder::command_timeout) at most.
+    /// A late copy of a shortening command could shorten a later lease. So the next `extend` of this guard waits until
+    /// no copy can take effect any more: about one [`command_timeout`](crate::Builder::command_timeout) at most.
     ///
     /// # Cancel safety
     ///

@@ -66,8 +66,8 @@ pub(super) fn joined(ids: &[PermitId]) -> Bytes {
     Bytes::from(ids.iter().flat_map(|id| id.0).collect::<Vec<u8>>())
 }
 
-/// Returns the joined ids of the permits of a hold. An id has 8 bytes of the client's uuid, 6 bytes for the number of the
-/// hold, and 2 bytes for the index of the permit. Ids are unique per hold. A hand-over inside a process keeps them.
+/// Returns the joined ids of the permits of a hold. An id has 8 bytes of the client's uuid, 6 bytes for the number of
+/// the hold, and 2 bytes for the index of the permit. Ids are unique per hold. A hand-over inside a process keeps them.
 pub(super) fn ids(owner: &Owner, hold: &HoldId, permits: u32) -> Bytes {
     match hold {
         HoldId::Listed(list) => ids_of_list(owner, list, permits),

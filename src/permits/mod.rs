@@ -1,7 +1,7 @@
 //! Permits: at most n holders at a time, over all processes. Redisson's `RPermitExpirableSemaphore`.
 //!
-//! A permit has a lease. The watchdog renews it while the [guard](PermitGuard) lives. If a process dies, its permits are
-//! free again when their leases end. Redisson has no watchdog for permits: they have an explicit lease or no end.
+//! A permit has a lease. The watchdog renews it while the [guard](PermitGuard) lives. If a process dies, its permits
+//! are free again when their leases end. Redisson has no watchdog for permits: they have an explicit lease or no end.
 //!
 //! Set the number of permits once, before the first acquire ([`Permits::try_set_permits`]). Until then there are no
 //! permits, and acquires wait.
@@ -107,7 +107,7 @@ pub struct HeldPermit {
     pub remaining: Option<Duration>,
 }
 
-/// How many permits are free and held at one moment, as [`Permits::counts`] reads them.
+/// The numbers of free and held permits at one moment, as [`Permits::counts`] reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PermitCounts {
@@ -138,8 +138,8 @@ impl Permits {
     ///
     /// # Cost
     ///
-    /// One round trip, one command if the permits are free. All waiting tasks of this process share one subscription, and
-    /// one of them at a time sends commands.
+    /// One round trip, one command if the permits are free. All waiting tasks of this process share one subscription,
+    /// and one of them at a time sends commands.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! The calls about the number of free permits.
+//! Calls that read or change the free count: the number of free permits.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::transport::{Arg, Call, Reply};
 static SET: Script = Script::new("semaphore/set", include_str!("../../lua/semaphore/set.lua")).announcing();
 static NUMBER: Script = Script::new("common/number", include_str!("../../lua/common/number.lua")).reading();
 
-/// # The number of free permits
+/// # The free count: the number of free permits
 impl Semaphore {
-    /// Sets the number of free permits, if there is none. Returns false if there is one; then nothing is changed.
+    /// Sets the free count if none is set. Otherwise changes nothing and returns false.
     ///
     /// # Cost
     ///
@@ -28,12 +28,14 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire).
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). After an unknown outcome
+    /// ([`Error::outcome_unknown`]), the call may be repeated. If the first copy took effect, the repeat returns false.
     pub async fn try_set_permits(&self, n: u32) -> Result<bool> {
         self.set_if("new", n.into(), 0).await
     }
 
-    /// As [`try_set_permits`](Self::try_set_permits). The number expires after `ttl`.
+    /// Sets the free count if none is set, with an expiry: Redis deletes it after `ttl`. Otherwise changes nothing and
+    /// returns false.
     ///
     /// # Cost
     ///
@@ -52,7 +54,7 @@ impl Semaphore {
         self.set_if("new", n.into(), millis(ttl)).await
     }
 
-    /// Overwrites the number of free permits. Taken permits are not subtracted.
+    /// Overwrites the free count. Taken permits are not subtracted.
     ///
     /// # Cost
     ///
@@ -64,12 +66,13 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`try_set_permits`](Self::try_set_permits).
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). After an unknown outcome
+    /// ([`Error::outcome_unknown`]), the call may be repeated. The repeat overwrites the free count again.
     pub async fn set_permits(&self, n: u32) -> Result<()> {
         self.set_if("value", n.into(), 0).await.map(drop)
     }
 
-    /// Adds permits, or removes them if `n` is negative. The number of free permits may become negative.
+    /// Adds permits, or removes them if `n` is negative. The free count may become negative.
     ///
     /// # Cost
     ///
@@ -81,13 +84,13 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`try_set_permits`](Self::try_set_permits). The command counts once or not at all. If the outcome is unknown
-    /// ([`Error::outcome_unknown`]), read [`available`](Self::available) before a repeat.
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). The command takes effect at most once. After an
+    /// unknown outcome ([`Error::outcome_unknown`]), read [`available`](Self::available) before a repeat.
     pub async fn add_permits(&self, n: i32) -> Result<()> {
         self.set_if("add", n.into(), 0).await.map(drop)
     }
 
-    /// Takes all free permits. Returns their number, which may be negative; the number is 0 afterwards.
+    /// Takes all free permits. Returns the free count before, which may be negative. The free count is 0 afterwards.
     ///
     /// # Cost
     ///
@@ -95,7 +98,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is completed: if the call is dropped, the drained permits stay taken.
+    /// If dropped, the drain still runs. The drained permits stay taken.
     ///
     /// # Errors
     ///
@@ -111,7 +114,7 @@ impl Semaphore {
         }
     }
 
-    /// Returns the number of free permits: 0 if there is no number.
+    /// Returns the free count; 0 if none is set.
     ///
     /// # Cost
     ///
@@ -130,7 +133,7 @@ impl Semaphore {
         number_of(&reply).ok_or_else(|| self.odd(&NUMBER, &reply))
     }
 
-    /// Deletes the number. Returns false if there was none. Waiters wait for a new one.
+    /// Deletes the free count. Returns false if none was set. Waiters wait until permits are set or added.
     ///
     /// # Cost
     ///
@@ -161,7 +164,7 @@ impl Semaphore {
     }
 }
 
-/// Reads a number that Redis stores as text. No number counts as 0.
+/// Reads a number that Redis stores as text. No key counts as 0.
 fn number_of(reply: &Reply) -> Option<i64> {
     match reply {
         Reply::Nil => Some(0),

@@ -1,24 +1,29 @@
 //! Semaphores: a number of permits that any task may take and any task may return. Redisson's `RSemaphore`.
 //!
-//! A semaphore has no holders. **The permits of a crashed process are gone**, until somebody adds permits. Use
-//! [permits](mod@crate::permits) instead if a process may crash: their permits have leases and come back. This type is
-//! for names that Java services use as `RSemaphore`, and for permits that one process takes and another returns.
+//! A semaphore has no holders. **If a process crashes, its permits stay taken** until [`Semaphore::add_permits`]
+//! restores them. If a process may crash, use [permits](mod@crate::permits) instead: their leases end. Use a semaphore
+//! if Java services use the name as `RSemaphore`, or if one process takes permits and another process returns them.
 //!
 //! Inside one process, waiters are served first come, first served. Processes have no order.
 //!
 //! # Lost replies
 //!
-//! If a reply is lost, the command still takes effect once, as long as the server can be reached again. Each acquire and release carries a *token*, which Redis
-//! remembers until no copy of the command can arrive any more (30 s with the default options). A repeat with the same
-//! token changes nothing. If an acquire fails or is dropped, its permits are returned in the background. If the server
-//! cannot be reached for all this time, permits in doubt may be lost, and a warning is logged. The cost is a
-//! key of about 150 bytes for each name and each command that the client had in flight at once. Java clients do not see
-//! tokens.
+//! If a reply is lost, the command still takes effect once:
+//!
+//! - Each acquire and release carries a *token*. Redis remembers the token until no copy of the command can arrive any
+//!   more (30 s with the default options). A repeat with the same token changes nothing.
+//! - A release is repeated until it is answered.
+//! - If an acquire fails or is dropped, it is undone in the background.
+//!
+//! If the server cannot be reached for these 30 s, permits in doubt may stay taken. A warning is logged then.
+//!
+//! A token costs a Redis key of about 150 bytes for 30 s. There is one for each name and each command that the client
+//! had in flight at once. Java clients do not see tokens.
 //!
 //! # Wire format
 //!
-//! As Redisson's: the number of free permits is a string under `<name>`. A release sends the new number on
-//! `redisson_sc:{<name>}` if it is positive. Tokens: `distlock_once:{<name>}:<client>:<n>`.
+//! As Redisson's: the *free count* (the number of free permits) is a string under `<name>`. A release sends the new
+//! free count on `redisson_sc:{<name>}` if it is positive. A token is a key `distlock_once:{<name>}:<client>:<n>`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +39,7 @@ mod taken;
 
 use taken::{acquire, release};
 
-/// The text of a script of a command that must count exactly once.
+/// The text of a script that must take effect exactly once: the shared functions of `once.lua`, then this file.
 macro_rules! once {
     ($file:literal) => {
         concat!(include_str!("../../lua/common/once.lua"), include_str!(concat!("../../lua/", $file, ".lua")))
@@ -48,17 +53,17 @@ impl Client {
     ///
     /// # Cost
     ///
-    /// None: nothing is sent until a call. An impossible name is refused then.
+    /// None. An invalid name is refused by the first call that sends a command.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
     /// let seats = client.semaphore("seats");
-    /// seats.try_set_permits(3).await?; // no effect if the number is set
+    /// seats.try_set_permits(3).await?; // no effect if a free count is set
     ///
     /// seats.acquire(1).await?; // waits
-    /// // ... if this process dies here, the permit is gone ...
+    /// // ... if this process dies here, the permit stays taken ...
     /// seats.release(1).await?;
     /// # Ok(())
     /// # }
@@ -83,27 +88,29 @@ impl Semaphore {
         &self.name.as_written
     }
 
-    /// Takes `n` permits, all or none. Waits until there are enough. With `n` = 0 it returns at once.
+    /// Takes `n` permits, all or none. Waits until enough permits are free. With `n` = 0 it returns at once.
+    ///
+    /// If no free count is set, the call waits until somebody sets, adds or releases permits.
     ///
     /// # Cost
     ///
-    /// One round trip, one command if there are enough permits. One more of each if the client has not learned the
+    /// One round trip, one command if enough permits are free. One more of each if the client has not learned the
     /// server's time for a minute. All waiting tasks of this process share one subscription, and one of them at a time
     /// sends commands.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind: permits that it took are returned in the background.
+    /// If the future is dropped, permits that it took are returned in the background.
     ///
     /// # Errors
     ///
-    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). After an error no permit is taken: a command that
-    /// may have run is undone in the background.
+    /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). After an error, the caller has no permits. An
+    /// acquire that may have run is undone in the background.
     pub async fn acquire(&self, n: u32) -> Result<()> {
         if self.take(n, None).await? { Ok(()) } else { Err(Error::Closed) }
     }
 
-    /// Takes `n` permits if there are enough now. Returns false if there are not.
+    /// Takes `n` permits if enough are free now. Otherwise returns false.
     ///
     /// # Cost
     ///
@@ -149,7 +156,7 @@ impl Semaphore {
         Ok(taken.map(taken::Taken::keep).is_some())
     }
 
-    /// Returns `n` permits, whoever took them, and wakes waiters. Creates the number if there is none.
+    /// Returns `n` permits and wakes waiters. Any process may have taken them. Creates the free count if there is none.
     ///
     /// # Cost
     ///
@@ -162,13 +169,14 @@ impl Semaphore {
     /// # Errors
     ///
     /// The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
-    /// ([`Error::outcome_unknown`]), the release continues in the background: do not repeat it. After any other error nothing
-    /// was changed.
+    /// ([`Error::outcome_unknown`]), the release continues in the background: do not repeat it. After any other error
+    /// nothing was changed: repeat it.
     pub async fn release(&self, n: u32) -> Result<()> {
         self.give(n, false).await.map(drop)
     }
 
-    /// Returns `n` permits if there is a number. Returns false if there is none, for example because it has expired.
+    /// Returns `n` permits if there is a free count. Returns false if there is none, for example because it has
+    /// expired.
     ///
     /// # Cost
     ///

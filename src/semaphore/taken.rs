@@ -18,7 +18,7 @@ static ACQUIRE: Script = Script::new("semaphore/acquire", once!("semaphore/acqui
 static RELEASE: Script = Script::new("semaphore/release", once!("semaphore/release")).announcing();
 static UNDO: Script = Script::new("semaphore/undo", once!("semaphore/undo")).announcing();
 
-/// Permits that were taken. Dropping this value returns them in the background, unless the caller keeps them.
+/// Permits that were taken. Dropping this value returns them in the background, unless [`Taken::keep`] was called.
 pub(super) struct Taken {
     engine: Arc<Engine>,
     name: Arc<LockName>,
@@ -27,7 +27,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// The caller has the permits now.
+    /// Gives the permits to the caller: they are not returned any more.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }
@@ -46,8 +46,8 @@ impl Drop for Taken {
     }
 }
 
-/// Takes permits. `None`: there are not enough. Once begun, it is completed. Permits that no caller receives are
-/// returned.
+/// Takes permits. Returns `None` if too few are free. Once begun, the acquire is completed. If the caller was dropped,
+/// the permits are returned.
 pub(super) fn acquire(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> BoxFuture<'static, Result<Option<Taken>>> {
     let (engine, name) = (Arc::clone(engine), Arc::clone(name));
     let reaper = engine.reaper.clone();
@@ -62,7 +62,7 @@ pub(super) fn acquire(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> Box
             },
             Err(error) => Err(error),
         };
-        // An unanswered copy of the acquire may still run, so it is undone.
+        // An unanswered copy of the acquire may have run, or may still run. It is undone.
         let has_loose_copy = once.doubted && !matches!(outcome, Ok(Some(_)));
         if has_loose_copy {
             engine.reaper.finish(Box::pin(once.finish(Command { script: &UNDO, ..acquire })));
@@ -73,7 +73,7 @@ pub(super) fn acquire(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> Box
     }))
 }
 
-/// Returns permits. False: there is no number, and nothing was done.
+/// Returns permits to the semaphore. Returns false if `if_exists` is set and there is no free count.
 pub(super) async fn release(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32, if_exists: bool) -> Result<bool> {
     let (engine, name) = (Arc::clone(engine), Arc::clone(name));
     let reaper = engine.reaper.clone();

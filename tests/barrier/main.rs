@@ -158,6 +158,25 @@ async fn wait_renews_the_lease_of_every_party_of_a_process() {
     .await;
 }
 
+/// The parties of a client that is shut down leave before its connections close.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_ends_waits_and_their_parties_leave() {
+    barriers(async |bed| {
+        let other = bed.client().await;
+        for _ in 0..10 {
+            let client = bed.client().await;
+            let tasks = [(); 2].map(|()| arrive(&client.barrier("start", 3)));
+            waiting(&other.barrier("start", 3), 2).await;
+            client.shutdown(bed::PATIENCE).await.unwrap();
+            assert_eq!(other.barrier("start", 3).waiting().await.unwrap(), 0);
+            for task in tasks {
+                assert!(matches!(ends("a party", task).await.unwrap(), Err(Error::Closed)));
+            }
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn other_numbers_of_parties_and_impossible_names_are_refused() {
     barriers(async |bed| {

@@ -1,4 +1,4 @@
-//! Waits until a query succeeds: for permits of a semaphore, a latch at zero, or the end of a barrier's round.
+//! Repeats a query until it succeeds: for permits of a semaphore, a latch at zero, or the end of a barrier's round.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,16 @@ use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::world::Moment;
 
-/// Asks the server once. `None`: not yet.
+/// Sends the query once. Returns `None` if the wait must continue.
 pub(crate) type Look<T> = Box<dyn FnMut() -> BoxFuture<'static, Result<Option<T>>> + Send>;
 
-/// What a wait asks for.
+/// The query of a wait.
 pub(crate) struct Looking<T> {
     pub(crate) look: Look<T>,
-    /// Set if one success ends the wait of all waiters of this process: the output of each.
+    /// If set, one success ends the waits of all tasks of this process. The function returns the output of each wait.
     pub(crate) for_all: Option<fn() -> T>,
-    /// Set if each waiter looks for itself: at once, after each message, and this often, because its look renews a lease.
+    /// If set, each waiter sends its own queries: at once, after each message, and at this interval at the latest. For
+    /// queries that renew a lease of the waiter.
     pub(crate) every: Option<Duration>,
 }
 
@@ -32,12 +33,12 @@ struct Looks<'a, T> {
     patience: Patience,
     failed: Option<Error>,
     has_seen_busy: bool,
-    /// When the last look began.
+    /// When the last query was sent.
     asked: Moment,
 }
 
 impl Engine {
-    /// Looks until the look returns a value, or `wait` has passed (`None`). With a wait of zero, looks once.
+    /// Repeats the query until it returns a value. Returns `None` if `wait` has passed. A wait of zero means one query.
     pub(crate) async fn look<T: Send + 'static>(
         self: &Arc<Self>,
         name: &Arc<LockName>,
@@ -85,7 +86,7 @@ impl<T: Send + 'static> Looks<'_, T> {
             Waited::Silent => Err(self.missing()),
             Waited::Over | Waited::Displaced => match self.failed.take() {
                 Some(error) => Err(error),
-                // A waiter behind the contender has not asked. The contender of this process has.
+                // This waiter may never have had the turn. Then a query of the waiter with the turn counts.
                 None if self.has_seen_busy || waiter.knows_busy(deadline.began()) => Ok(None),
                 None => self.look().await,
             },
@@ -96,7 +97,8 @@ impl<T: Send + 'static> Looks<'_, T> {
         self.failed.take().unwrap_or_else(|| self.engine.topology.missing(self.name))
     }
 
-    /// Looks once. A look that is not answered in time continues in the background, which undoes what it took.
+    /// Sends the query once. A query that is not answered in time is dropped. If it was an acquire of a semaphore, it
+    /// is completed and undone in the background.
     async fn look(&mut self) -> Result<Option<T>> {
         self.asked = self.engine.now();
         let timeout = self.engine.options.command_timeout;
@@ -111,7 +113,7 @@ impl<T: Send + 'static> Looks<'_, T> {
 }
 
 impl<T: Send + 'static> Looks<'_, T> {
-    /// Looks once. Returns the output, or the pause before the next look.
+    /// Sends the query once. Returns the output, or the pause before the next query.
     async fn ask_once(&mut self) -> Result<std::result::Result<T, Pause>> {
         let error = match self.look().await {
             Ok(Some(output)) => return Ok(Ok(output)),
@@ -153,7 +155,7 @@ impl<T: Send + 'static> Awaited for Looks<'_, T> {
     }
 
     fn received(&mut self, waiter: &Waiter) -> Option<T> {
-        // Nothing is handed over here. The call clears the wake-up flag.
+        // Called only because it clears the wake-up flag: these waits hand nothing over.
         drop(waiter.handed());
         None
     }
