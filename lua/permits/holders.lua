@@ -7,5 +7,8 @@
 
 local now = clock()
 local from = math.max(tonumber(ARGV[1]), now + 1)
-local found = redis.call('zrangebyscore', KEYS[1], string.format('%.0f', from), '+inf', 'WITHSCORES', 'LIMIT', ARGV[2], ARGV[3])
+-- Permits whose lease has ended since the last page are not there to be skipped.
+local skip = tonumber(ARGV[1]) == from and ARGV[2] or 0
+local found = redis.call('zrangebyscore', KEYS[1], string.format('%.0f', from), '+inf', 'WITHSCORES', 'LIMIT', skip,
+  ARGV[3])
 return {now, unpack(found)}
