@@ -12,7 +12,7 @@ use crate::timer::Timer;
 pub enum Timed {
     /// A lock and its unlock together.
     Pair,
-    /// The time from the call until the lock is held. For a latch: from the count-down until the last waiter goes on.
+    /// The time from the call until the lock is held. For a latch: from the count-down until the last waiter returns.
     Wait,
 }
 

@@ -1,4 +1,4 @@
-//! Latches, compared with Redisson's: the time from the count-down to zero until the last of many waiters goes on.
+//! Latches, compared with Redisson's: the time from the count-down to zero until the last of many waiters returns.
 //!
 //! In a round, all waiters of all processes wait for one latch after the other. One process counts the latches down, at
 //! equal intervals that are long enough for all waiters to wait again. All processes share the clock of the machine,
@@ -40,7 +40,7 @@ pub struct Work {
     counts_down: bool,
 }
 
-/// What a process has seen, with an entry for each latch.
+/// Observations of a process, one for each latch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
     /// When the last of its waiters called.

@@ -20,7 +20,7 @@ pub struct Row {
     /// time, in seconds.
     pub ops_per_s: f64,
     /// Time of a pair if every task has its own name, and in `permits` and `semaphore`; otherwise of an acquire. In
-    /// `held`: of a round of renewal. In `latch`: from the count-down until the last waiter of all processes goes on.
+    /// `held`: of a round of renewal. In `latch`: from the count-down until the last waiter of all processes returns.
     pub p50_us: f64,
     pub p99_us: f64,
     pub worst_us: f64,

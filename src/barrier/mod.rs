@@ -179,7 +179,7 @@ impl Barrier {
             Some(end) => Some(end),
             // `leave` returned false: the round ended first, so its result counts.
             None if party.leave().await? => None,
-            None => party.look().await?,
+            None => engine.home().run(party.look()).await?,
         };
         party.mark_ended();
         match end {

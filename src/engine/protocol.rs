@@ -52,14 +52,14 @@ impl HoldId {
     }
 }
 
-/// How many owners may hold a lock at once.
+/// Number of owners that may hold a lock at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// One.
     Alone,
     /// Any number: the read half of a read-write lock.
     Shared,
-    /// As many as there are permits. A hold takes [`Protocol::permits`]. Every acquire has an owner of its own.
+    /// Any number, until all permits are taken. A hold takes [`Protocol::permits`]. Every acquire has an owner of its own.
     Counted,
 }
 
@@ -158,7 +158,7 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
         None
     }
 
-    /// Number of permits that one hold takes. 0 for a lock.
+    /// Number of permits of a hold. 0 for a lock.
     fn permits(&self) -> u32 {
         0
     }

@@ -1,4 +1,4 @@
-//! Barriers: nobody goes on before all have arrived, and nobody waits for a dead party.
+//! Barriers: no party returns before all have arrived, and no party waits for a dead one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -140,7 +140,7 @@ async fn work(
     }
 }
 
-/// What a section needs from its guard.
+/// The part of a guard that a section needs.
 pub(crate) trait Held: Sync {
     fn left(&self) -> Duration;
     fn loss(&self) -> BoxFuture<'static, Error>;
@@ -194,7 +194,7 @@ pub(crate) async fn inside(guard: &impl Held, stay: Duration) -> (Why, u64) {
     }
 }
 
-/// The end of a lease of which this much was left at this time.
+/// The end of a lease with this remaining time at this moment.
 pub(crate) fn end_of(at: u64, left: Duration) -> u64 {
     at + u64::try_from(left.as_micros()).expect("a lease of seconds")
 }

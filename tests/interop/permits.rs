@@ -322,7 +322,7 @@ async fn we_use_javas_ids(rig: &Rig, permits: &Permits) {
     assert!(gone.expect_err("a lease of no permit").message.contains("doesn't exist"));
 }
 
-/// One of the two ids is of a permit that has expired, and that nobody has reclaimed.
+/// The second id belongs to an expired permit that nobody has reclaimed.
 pub async fn permits_bulk_release_with_an_expired_id_releases_nothing(version: &str) {
     let (rig, client, permits) = gate(version, 4).await;
     let guard = take(&permits, 1, LEASE).await;

@@ -141,3 +141,22 @@ async fn shut_down_client_releases_its_permits_and_ends_its_waits() {
     })
     .await;
 }
+
+/// A server that is out of memory refuses commands that may need more. Held permits are renewed all the same.
+#[tokio::test]
+async fn permits_are_renewed_while_the_server_is_out_of_memory() {
+    permits(async |bed| {
+        let client = bed.still_client().await;
+        let gate = with(&client, "gate", 3).await;
+        let guard = take(&gate, 2).await;
+        assert_eq!(client.renew_now().await.renewed, 1);
+        bed.admin.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+        let refused = gate.try_acquire(1).await;
+        let round = client.renew_now().await;
+        bed.admin.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
+        assert!(matches!(&refused, Err(Error::Server { message, .. }) if message.starts_with("OOM")), "{refused:?}");
+        assert_eq!((round.renewed, round.failed, round.lost), (1, 0, 0));
+        guard.release().await.unwrap();
+    })
+    .await;
+}

@@ -68,7 +68,7 @@ pub(super) struct Local {
     pub(super) turn: Turn,
 }
 
-/// How often a hold was handed over inside this process, and since when this process has it.
+/// Number of hand-overs of a hold inside this process, and the time since which this process has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) handoffs: u32,

@@ -69,7 +69,7 @@ pub const CASES: &[Case] = &[
     case(
         "permits/renew",
         "holds",
-        |k| 2 * k + 1,
+        |k| 2 * k + 2,
         |n| {
             let keys = (0..n).flat_map(|_| words(["x", "l"])).collect();
             (held(n, NEVER), keys, words([LEASE, "0"]).into_iter().chain((0..n).map(permit)).collect())
@@ -78,7 +78,7 @@ pub const CASES: &[Case] = &[
     case(
         "permits/renew",
         "permits of one hold",
-        |k| k + 2,
+        |k| k + 3,
         |n| (held(n, NEVER), words(["x", "l"]), words([LEASE, "0", &permits(n)])),
     ),
     case(
