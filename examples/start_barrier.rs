@@ -31,8 +31,8 @@ async fn runner() -> Outcome<()> {
     while child::hear().await == "arrive" {
         match start.wait_for(PATIENCE).await {
             // The last one that arrives leads: the place for work that only one process must do.
-            Ok(Some(wait)) if wait.is_leader() => child::say(&format!("leads round {}", wait.round())),
-            Ok(Some(wait)) => child::say(&format!("starts round {}", wait.round())),
+            Ok(Some(wait)) if wait.is_leader() => child::say("leads"),
+            Ok(Some(_)) => child::say("starts"),
             Ok(None) => child::say("waited in vain"),
             // A process died while it waited. To start anyway, the others arrive again.
             Err(Error::Broken { name }) => child::say(&format!("finds {name} broken")),
@@ -78,9 +78,9 @@ async fn all_start(runners: &mut [Child], round: u64) -> Outcome<()> {
     let Some((last, others)) = runners.split_last_mut() else { return Err("nobody runs".into()) };
     println!("round {round}: {} processes wait; none has started", others.len());
     last.tell("arrive");
-    says(last, &format!("leads round {round}")).await?;
+    says(last, "leads").await?;
     for runner in others {
-        says(runner, &format!("starts round {round}")).await?;
+        says(runner, "starts").await?;
     }
     println!("round {round}: the last process has arrived, and all {RUNNERS} have started");
     Ok(())

@@ -13,7 +13,11 @@ local before = ran_before()
 if before then return before end
 local state, parties, now = KEYS[1], KEYS[3], time_of_server()
 local found = redis.call('hmget', state, 'round', 'n')
-local round, arrived = tonumber(found[1] or 0), redis.call('zcard', parties)
+local round, arrived = tonumber(found[1]), redis.call('zcard', parties)
+if not round then
+  local time = redis.call('time')
+  round = time[1] * 1000000 + time[2]
+end
 if arrived > 0 and has_dead(parties, now) then
   ran('-1')
   finish_round(state, parties, round, true, ARGV[7], ARGV[8])
@@ -25,11 +29,13 @@ if arrived > 0 and found[2] ~= ARGV[5] then
 end
 if arrived + 1 >= tonumber(ARGV[5]) then
   ran(text(2 * round + 1))
+  if not found[1] then redis.call('hset', state, 'first', text(round)) end
   finish_round(state, parties, round, false, ARGV[7], ARGV[8])
   return 2 * round + 1
 end
 ran(text(2 * round))
 redis.call('hset', state, 'round', text(round), 'n', ARGV[5])
+if not found[1] then redis.call('hset', state, 'first', text(round)) end
 redis.call('zadd', parties, now + tonumber(ARGV[6]), ARGV[4])
 redis.call('pexpire', state, KEEP)
 redis.call('pexpire', parties, KEEP)

@@ -6,8 +6,10 @@
 -- Idempotent. O(log n): n = parties.
 
 local state, parties, mine, now = KEYS[1], KEYS[2], tonumber(ARGV[2]), time_of_server()
-local found = redis.call('hmget', state, 'round', 'broken')
+local found = redis.call('hmget', state, 'round', 'broken', 'first')
 local round = tonumber(found[1] or -1)
+-- The keys were deleted, and others have arrived since.
+if tonumber(found[3] or 0) > mine then return 2 end
 if round > mine then
   local was_broken = string.find((found[2] or '') .. ',', ',' .. ARGV[2] .. ',', 1, true)
   return was_broken and 2 or 1

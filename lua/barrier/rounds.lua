@@ -1,8 +1,9 @@
 -- Functions shared by the scripts of barriers. The build puts this file in front of them.
 --
 -- Terms of these scripts:
--- - State: a hash with the number of the current round (`round`), the number of parties (`n`), and a list of the last
---   broken rounds (`broken`): `,round` for each.
+-- - State: a hash with the number of the current round (`round`), the number of its first round (`first`), the number of
+--   parties (`n`), and a list of the last broken rounds (`broken`): `,round` for each. The first round's number is the
+--   server's time in us. So a party of a lost state finds a `first` above its own round.
 -- - Parties: a sorted set of the parties that wait in this round. Member = owner. Score = the end of the party's lease
 --   in ms of the server's time.
 -- - Dead party: its lease has ended.
@@ -10,7 +11,7 @@
 -- Time to live of unused keys in ms: a day.
 local KEEP = 86400000
 -- Maximum length of the list of broken rounds in bytes.
-local MOST = 1000
+local MOST = 2000
 
 -- The server's time in ms.
 local function time_of_server()

@@ -27,7 +27,7 @@
 //!
 //! Redisson has no barrier, so the keys are this crate's own:
 //!
-//! - `distlock_barrier:{<name>}`: a hash with the number of the round, n, and the last broken rounds.
+//! - `distlock_barrier:{<name>}`: a hash with the numbers of the current and the first round, n, and the last broken rounds.
 //! - `distlock_barrier:{<name>}:parties`: a sorted set of the waiting parties. Member = owner, score = end of the
 //!   lease.
 //! - `distlock_barrier__channel:{<name>}`: the channel.
@@ -97,8 +97,8 @@ impl BarrierWait {
         self.is_leader
     }
 
-    /// Returns the number of the round. Broken rounds have numbers too. If nobody uses the barrier for a day, rounds
-    /// start at 0 again.
+    /// Returns the number of the round: 1 more than that of the last round, broken or not. The first round's number is the
+    /// server's time in microseconds.
     #[must_use]
     pub const fn round(&self) -> u64 {
         self.round

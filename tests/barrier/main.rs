@@ -37,7 +37,8 @@ async fn waiting(barrier: &Barrier, n: u64) {
 async fn last_arrival_of_each_round_lets_all_clients_go() {
     barriers(async |bed| {
         let clients = [bed.still_client().await, bed.still_client().await];
-        for round in 0..3 {
+        let mut first = None;
+        for n_round in 0..3 {
             let mut tasks = Vec::new();
             for n in 0..4 {
                 let barrier = clients[n % 2].barrier("start", 5);
@@ -46,6 +47,7 @@ async fn last_arrival_of_each_round_lets_all_clients_go() {
             }
             assert!(tasks.iter().all(|task| !task.is_finished()));
             let last = clients[0].barrier("start", 5).wait().await.unwrap();
+            let round = *first.get_or_insert(last.round()) + n_round;
             assert!(last.is_leader() && last.round() == round);
             for task in tasks {
                 let wait = ends("a party", task).await.unwrap().unwrap();
@@ -100,10 +102,27 @@ async fn dead_party_breaks_its_round_and_the_next_round_works() {
         bed.admin.cmd::<()>(&["ZADD", "distlock_barrier:{start}:parties", "1", "dead"]).await;
         let tasks = [arrive(&barrier), arrive(&barrier)];
         waiting(&barrier, 2).await;
-        assert_eq!(barrier.wait().await.unwrap().round(), 2);
+        let round = barrier.wait().await.unwrap().round();
         for task in tasks {
-            assert_eq!(ends("a party", task).await.unwrap().unwrap().round(), 2);
+            assert_eq!(ends("a party", task).await.unwrap().unwrap().round(), round);
         }
+    })
+    .await;
+}
+
+/// A party whose keys were deleted is told so, even if others have ended a round with new keys before it looks.
+#[tokio::test]
+async fn deleted_keys_break_the_round_although_others_have_ended_one_since() {
+    barriers(async |bed| {
+        let (client, other) = (bed.still_client().await, bed.client().await);
+        let first = arrive(&client.barrier("start", 2));
+        waiting(&client.barrier("start", 2), 1).await;
+        bed.admin.cmd::<()>(&["DEL", "distlock_barrier:{start}", "distlock_barrier:{start}:parties"]).await;
+        let second = arrive(&other.barrier("start", 2));
+        waiting(&other.barrier("start", 2), 1).await;
+        other.barrier("start", 2).wait().await.unwrap();
+        ends("a party", second).await.unwrap().unwrap();
+        assert!(matches!(ends("a party", first).await.unwrap(), Err(Error::Broken { .. })));
     })
     .await;
 }
