@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use crate::config::millis;
 use crate::engine::Engine;
-use crate::engine::once::{Command, Once, first_reply};
+use crate::engine::once::{Command, Once, exactly_once};
 use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::owner::Owner;
@@ -101,14 +101,9 @@ impl Party {
     pub(super) async fn leave(&self) -> Result<bool> {
         let (engine, name, owner) = (Arc::clone(&self.engine), Arc::clone(&self.name), self.owner.clone());
         let reaper = engine.reaper.clone();
-        let leaving = async move {
-            let mut once = Once::new(&engine, &name);
-            let left = once.send(&leave(&name, &owner), engine.patience()).await;
-            // The token is free even without an answer: a late copy of the leave does no harm.
-            once.settle();
-            Ok(first_reply(&left?) == Some(1))
-        };
-        Finished::new(&reaper, leaving).await.map_err(|error: Error| error.about(&self.name.as_written))
+        let leaving =
+            async move { Ok(exactly_once(&engine, &name, leave(&name, &owner), None, engine.patience()).await? == 1) };
+        Finished::new(&reaper, leaving).await
     }
 
     /// After this call, dropping the party sends nothing.
@@ -129,24 +124,11 @@ impl Drop for Party {
 /// Sends one arrival. Returns its reply, or `None` if the party must arrive again. If the outcome is unknown, the party
 /// leaves in the background.
 async fn arrive_once(engine: &Arc<Engine>, name: &Arc<LockName>, owner: &Owner, n: u32) -> Result<Option<u64>> {
-    let mut once = Once::new(engine, name);
     let lease = millis(engine.options.watchdog);
     let mut arrive = Command::new(&ARRIVE, [Arg::Text(owner.bytes()), Arg::Int(n.into()), Arg::Int(lease)]);
     arrive.keys.push(name.parties());
-    let replied = match once.send(&arrive, engine.patience()).await {
-        Ok(reply) => match first_reply(&reply) {
-            Some(-1) => Ok(None),
-            Some(arrival @ 0..) => Ok(Some(arrival.unsigned_abs())),
-            _ => Err(Error::odd_reply(ARRIVE.name, &reply)),
-        },
-        Err(error) => Err(error),
-    };
-    if replied.is_err() && once.doubted {
-        engine.reaper.finish(Box::pin(once.finish(leave(name, owner))));
-    } else {
-        once.settle();
-    }
-    replied.map_err(|error| error.about(&name.as_written))
+    let undo = Some(leave(name, owner));
+    Ok(u64::try_from(exactly_once(engine, name, arrive, undo, engine.patience()).await?).ok())
 }
 
 fn leave(name: &LockName, owner: &Owner) -> Command {

@@ -181,8 +181,30 @@ impl Once {
     }
 }
 
+/// Runs a command exactly once, and returns its reply. If the outcome is unknown after `patience`, returns the error and
+/// finishes `undo` in the background; without an undo, the command itself.
+pub(crate) async fn exactly_once(
+    engine: &Arc<Engine>,
+    name: &Arc<LockName>,
+    command: Command,
+    undo: Option<Command>,
+    patience: Duration,
+) -> Result<i64> {
+    let mut once = Once::new(engine, name);
+    let replied = match once.send(&command, patience).await {
+        Ok(reply) => first_reply(&reply).ok_or_else(|| Error::odd_reply(command.script.name, &reply)),
+        Err(error) => Err(error),
+    };
+    if replied.is_err() && once.doubted {
+        engine.reaper.finish(Box::pin(once.finish(undo.unwrap_or(command))));
+    } else {
+        once.settle();
+    }
+    replied.map_err(|error| error.about(&name.as_written))
+}
+
 /// Reads the reply, or the stored reply if an earlier copy ran.
-pub(crate) fn first_reply(reply: &Reply) -> Option<i64> {
+fn first_reply(reply: &Reply) -> Option<i64> {
     match reply {
         Reply::Int(number) => Some(*number),
         Reply::List(parts) => match parts.as_slice() {

@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 use crate::client::Client;
 use crate::engine::change::Change;
-use crate::engine::once::{Command, Once, first_reply};
+use crate::engine::once::{Command, exactly_once};
 use crate::engine::wait::Looking;
 use crate::error::{Error, Result};
 use crate::names::LockName;
@@ -150,23 +150,9 @@ impl Latch {
         }
         let (name, reaper) = (Arc::clone(&self.name), engine.reaper.clone());
         let down = async move {
-            let mut once = Once::new(&engine, &name);
             let down = Command::new(&DOWN, [Arg::Int(k.into())]);
-            match once.send(&down, engine.patience()).await {
-                Ok(reply) => {
-                    once.settle();
-                    let left = first_reply(&reply).and_then(|left| u64::try_from(left).ok());
-                    left.ok_or_else(|| Error::odd_reply(DOWN.name, &reply).about(&name.as_written))
-                }
-                Err(error) => {
-                    if once.doubted {
-                        engine.reaper.finish(Box::pin(once.finish(down)));
-                    } else {
-                        once.settle();
-                    }
-                    Err(error.about(&name.as_written))
-                }
-            }
+            let left = exactly_once(&engine, &name, down, None, engine.patience()).await?;
+            Ok(u64::try_from(left).unwrap_or(0))
         };
         Finished::new(&reaper, down).await
     }

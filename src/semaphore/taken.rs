@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 
 use super::once;
 use crate::engine::Engine;
-use crate::engine::once::{Command, Once, first_reply};
-use crate::error::{Error, Result};
+use crate::engine::once::{Command, Once, exactly_once};
+use crate::error::Result;
 use crate::names::LockName;
 use crate::runtime::reaper::Finished;
 use crate::transport::Arg;
@@ -52,24 +52,11 @@ pub(super) fn acquire(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32) -> Box
     let (engine, name) = (Arc::clone(engine), Arc::clone(name));
     let reaper = engine.reaper.clone();
     Box::pin(Finished::new(&reaper, async move {
-        let mut once = Once::new(&engine, &name);
-        let acquire = Command::new(&ACQUIRE, [Arg::Int(n.into())]);
-        let outcome = match once.send(&acquire, Duration::ZERO).await {
-            Ok(reply) => match first_reply(&reply) {
-                Some(1) => Ok(Some(Taken { engine: Arc::clone(&engine), name, n, kept: false })),
-                Some(0) => Ok(None),
-                _ => Err(Error::odd_reply(ACQUIRE.name, &reply)),
-            },
-            Err(error) => Err(error),
-        };
-        // An unanswered copy of the acquire may have run, or may still run. It is undone.
-        let has_loose_copy = once.doubted && !matches!(outcome, Ok(Some(_)));
-        if has_loose_copy {
-            engine.reaper.finish(Box::pin(once.finish(Command { script: &UNDO, ..acquire })));
-        } else {
-            once.settle();
+        let command = |script| Command::new(script, [Arg::Int(n.into())]);
+        match exactly_once(&engine, &name, command(&ACQUIRE), Some(command(&UNDO)), Duration::ZERO).await? {
+            1 => Ok(Some(Taken { engine, name, n, kept: false })),
+            _ => Ok(None),
         }
-        outcome
     }))
 }
 
@@ -78,25 +65,8 @@ pub(super) async fn release(engine: &Arc<Engine>, name: &Arc<LockName>, n: u32, 
     let (engine, name) = (Arc::clone(engine), Arc::clone(name));
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
-        let mut once = Once::new(&engine, &name);
         let release = Command::new(&RELEASE, [Arg::Int(n.into()), Arg::Int(i64::from(if_exists))]);
-        match once.send(&release, engine.patience()).await {
-            Ok(reply) => {
-                once.settle();
-                match first_reply(&reply) {
-                    Some(done @ 0..=1) => Ok(done == 1),
-                    _ => Err(Error::odd_reply(RELEASE.name, &reply).about(&name.as_written)),
-                }
-            }
-            Err(error) => {
-                if once.doubted {
-                    engine.reaper.finish(Box::pin(once.finish(release)));
-                } else {
-                    once.settle();
-                }
-                Err(error.about(&name.as_written))
-            }
-        }
+        Ok(exactly_once(&engine, &name, release, None, engine.patience()).await? == 1)
     })
     .await
 }
