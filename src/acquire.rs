@@ -37,6 +37,8 @@ pub struct Acquire {
     pub(crate) not_reentrant: bool,
     /// True if `owner` was created for this acquire, and so holds nothing else.
     pub(crate) holds_nothing: bool,
+    /// True if the acquire has an owner of its own even inside an [`Owner::scope`].
+    pub(crate) own_owner: bool,
     /// True for a member of a group lock (multi lock, RedLock), whose guard becomes a part of the group's guard.
     pub(crate) grouped: bool,
     /// How long the group's acquire had waited when this acquire of a member began. A reader's `hold_back` counts from

@@ -32,6 +32,9 @@ const PERMITS_CHANNEL: &str = "redisson_sc";
 /// The channel of a latch. Redisson always puts the name behind it in braces.
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
+/// The fair lock in front of fair permits. Redisson has no fair permits.
+const LINE: &str = "distlock_line";
+
 /// The state of a barrier, and its channel. Redisson has no barrier.
 const BARRIER: &str = "distlock_barrier";
 const BARRIER_CHANNEL: &str = "distlock_barrier__channel";
@@ -101,6 +104,12 @@ impl LockName {
     /// The name of the permits of a semaphore.
     pub(crate) fn of_permits(prefix: &str, written: &str) -> Arc<Self> {
         Arc::new(Self::on(PERMITS_CHANNEL, prefix, written, Half::Permits, PERMITS_SALT))
+    }
+
+    /// The name of the fair lock in front of fair permits.
+    pub(crate) fn of_line(prefix: &str, written: &str) -> Arc<Self> {
+        let key = tagged(LINE, &format!("{prefix}{written}"));
+        Arc::new(Self { as_written: Arc::from(written), ..Self::on(LOCK_CHANNEL, "", &key, Half::Whole, 0) })
     }
 
     /// The name of a latch.

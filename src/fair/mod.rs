@@ -130,9 +130,13 @@ impl Client {
     /// ```
     #[must_use]
     pub fn fair(&self, name: &str) -> FairLock {
-        let name = LockName::new(&self.options().name_prefix, name);
-        Lock::new(self, Queued::new(name, self.options()))
+        of_name(self, LockName::new(&self.options().name_prefix, name))
     }
+}
+
+/// Returns the fair lock of this name.
+pub(crate) fn of_name(client: &Client, name: Arc<LockName>) -> FairLock {
+    Lock::new(client, Queued::new(name, client.options()))
 }
 
 /// An exclusive lock with a queue: Redisson's fair `RLock`. Its owner may re-enter the lock. The [module](self)

@@ -4,6 +4,7 @@ mod basics;
 mod big;
 mod cancel;
 mod cost;
+mod fair;
 mod faults;
 mod layer;
 mod lost;
