@@ -1,5 +1,6 @@
 //! Tests that the minimal access list of `docs/acl.md` is enough for locks, and that each of its commands is needed.
 
+mod counters;
 mod operations;
 
 use bed::{Bed, PATIENCE, at_one, is_cluster, ms, reentrant, secs, with_longer_waits};

@@ -1,11 +1,12 @@
 //! The conformance suite: what every flavour of lock must do, over the trait `DistLock`. Each flavour has one line
-//! below.
+//! below. Permits with a total of one have a line, too: as a mutex, they run the bodies that need no owner.
 //!
 //! Test bodies are in `suite/`. Lists in `suite/mod.rs` group them by what they require of a flavour. Each body runs on
 //! its own server and ends with the leak check. Comments cite the Redisson test that a body is modelled on. No body
 //! asserts time: clients never poll (`Bed::still_client`), so that only the tested event can wake a waiter.
 //! `tests/sim/timing` asserts how soon.
 
+mod mutex;
 mod subject;
 mod suite;
 
@@ -28,31 +29,40 @@ macro_rules! conformance {
     };
 }
 
+/// Runs a body on this bed.
+macro_rules! on {
+    ($bed:ident, $module:ident::$body:ident) => {{
+        let subject = Subject::start($bed, KIND).await;
+        suite::$module::$body(&subject).await;
+        subject.end().await;
+    }};
+}
+
 macro_rules! body {
     (one_thread $module:ident::$body:ident) => {
         #[tokio::test]
         async fn $body() {
-            bed::run(KIND.lock, async |bed| suite::$module::$body(&Subject::new(bed, KIND)).await).await;
+            bed::run(KIND.lock, async |bed| on!(bed, $module::$body)).await;
         }
     };
     (threads $module:ident::$body:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $body() {
-            bed::run(KIND.lock, async |bed| suite::$module::$body(&Subject::new(bed, KIND)).await).await;
+            bed::run(KIND.lock, async |bed| on!(bed, $module::$body)).await;
         }
     };
     // The body inspects the server.
     (one_server $module:ident::$body:ident) => {
         #[tokio::test]
         async fn $body() {
-            bed::at_one(KIND.lock, async |bed| suite::$module::$body(&Subject::new(bed, KIND)).await).await;
+            bed::at_one(KIND.lock, async |bed| on!(bed, $module::$body)).await;
         }
     };
     (cluster_node $module:ident::$body:ident) => {
         #[tokio::test]
         async fn $body() {
             let server = bed::cluster_node().await;
-            bed::run_on(server, KIND.lock, async |bed| suite::$module::$body(&Subject::new(bed, KIND)).await).await;
+            bed::run_on(server, KIND.lock, async |bed| on!(bed, $module::$body)).await;
         }
     };
 }
@@ -67,26 +77,30 @@ mod conformance {
     const WRITE: Kind = Kind::mutex(|client, name| client.lock(Flavour::Write, name)).held_by_a_writer();
     const READ: Kind = Kind::mutex(|client, name| client.lock(Flavour::Read, name));
 
-    conformance!(reentrant: alone again renewed beside again_beside queued crowded endless, REENTRANT);
-    conformance!(fair: alone again renewed beside again_beside queued crowded endless, FAIR);
-    conformance!(write: alone again renewed beside again_beside queued crowded endless, WRITE);
+    conformance!(reentrant: alone owned again renewed beside owned_beside again_beside queued crowded endless, REENTRANT);
+    conformance!(fair: alone owned again renewed beside owned_beside again_beside queued crowded endless, FAIR);
+    conformance!(write: alone owned again renewed beside owned_beside again_beside queued crowded endless, WRITE);
     // Readers, and a writer that waits for them. Without `queued` and `crowded`, because readers do not
     // exclude each other (`rwlock::upstream` has crowds of both halves). Without `endless`, because a reader without a
     // lease counts as dead (`rwlock::dead`).
-    conformance!(read: alone again renewed beside again_beside, READ.against(WRITE.lock));
+    conformance!(read: alone owned again renewed beside owned_beside again_beside, READ.against(WRITE.lock));
     // A writer, and readers that wait for the writer. `write` has the tests of a writer alone.
-    conformance!(reader_waits: beside again_beside endless, WRITE.against(READ.lock));
+    conformance!(reader_waits: beside owned_beside again_beside endless, WRITE.against(READ.lock));
 
     // Without `renewed`, because fenced locks use the reentrant lock's renewal. `tests/fenced` has crowds that check
     // tokens.
-    conformance!(fenced: alone again beside again_beside queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
+    conformance!(fenced: alone owned again beside owned_beside again_beside queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
-    conformance!(spin: alone again renewed beside again_beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
+    conformance!(spin: alone owned again renewed beside owned_beside again_beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
 
     const PLAIN: Kind = Kind::mutex(|client, name| client.lock(Flavour::Plain, name)).as_text();
 
     // Without `again`, because a plain lock is not reentrant.
-    conformance!(plain: alone renewed beside queued crowded endless, PLAIN);
+    conformance!(plain: alone owned renewed beside owned_beside queued crowded endless, PLAIN);
+
+    // Without `owned`, `owned_beside` and `again`, because permits have no owner, and their free count stays when nothing
+    // is held.
+    conformance!(permits: alone renewed beside queued crowded endless, Kind::one_permit());
 
     const BOTH: Kind = Kind::mutex(|client, name| {
         let lock = |name: &str| client.lock(Flavour::Reentrant, name);
@@ -95,7 +109,7 @@ mod conformance {
 
     // Without `queued` and `crowded`, because it is the members that exclude. `tests/multi` has crowds with
     // name lists in all orders.
-    conformance!(multi: alone again renewed beside again_beside endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
+    conformance!(multi: alone owned again renewed beside owned_beside again_beside endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
 
     // A majority of one server, because a bed has one server. `tests/redlock` uses five. `multi` tests renewals of
     // several holds.
@@ -104,9 +118,9 @@ mod conformance {
         Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::PATIENCE))
     });
 
-    conformance!(redlock: alone again beside again_beside endless, MAJORITY.of_several());
+    conformance!(redlock: alone owned again beside owned_beside again_beside endless, MAJORITY.of_several());
 
     // One segment, because different owners can hold different segments of a striped lock. The guard is the segment's
     // guard.
-    conformance!(striped: beside again_beside, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
+    conformance!(striped: beside owned_beside again_beside, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
 }

@@ -1,12 +1,12 @@
 //! The subject of a test body: a bed, and the differences between flavours.
 
 use std::ops::Deref;
-use std::sync::Arc;
 
-use distlock::{Client, DistLock, Error, Guard, Released};
+use distlock::{Client, Error, Flavour, Released};
 use tokio::task::JoinHandle;
 
-use bed::{Bed, Make, becomes};
+use crate::mutex::{Held, Mutex};
+use bed::{Bed, Make, becomes, eventually};
 
 /// The properties of a flavour that the suite uses.
 #[derive(Clone, Copy)]
@@ -32,6 +32,8 @@ pub struct Kind {
     pub two_wait_as: usize,
     /// The waiters' queue in Redis for a lock of this name, if any.
     pub queue: Option<fn(&str) -> String>,
+    /// True for permits with a total of one. They have no owner, and no [`Bed::lock`].
+    pub is_permit: bool,
 }
 
 impl Kind {
@@ -49,7 +51,20 @@ impl Kind {
             several: false,
             two_wait_as: 2,
             queue: None,
+            is_permit: false,
         }
+    }
+
+    /// Permits with a total of one. Their key is the set of leases: the free count stays when nothing is held.
+    pub const fn one_permit() -> Self {
+        let mut kind = Self::mutex(|client, name| client.lock(Flavour::Reentrant, name));
+        kind.is_permit = true;
+        kind.comes_in_again = false;
+        kind.keys = |name| {
+            let tag = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
+            vec![format!("{tag}:timeout")]
+        };
+        kind
     }
 
     pub const fn queued_in(mut self, queue: fn(&str) -> String) -> Self {
@@ -110,14 +125,39 @@ impl Kind {
     }
 }
 
+/// The score that Redisson writes for a permit without a lease.
+const NO_END: &str = "922337203685477";
+
 pub struct Subject<'a> {
     bed: &'a Bed,
     kind: Kind,
 }
 
 impl<'a> Subject<'a> {
-    pub fn new(bed: &'a Bed, kind: Kind) -> Self {
-        Self { bed, kind }
+    /// The subject of one body. The name `job` is prepared.
+    pub async fn start(bed: &'a Bed, kind: Kind) -> Self {
+        let subject = Self { bed, kind };
+        subject.prepare(&["job"]).await;
+        subject
+    }
+
+    /// Ends a body: all permits must be free. Deletes their free counts, which have no expiry.
+    pub async fn end(&self) {
+        if !self.kind.is_permit {
+            return;
+        }
+        becomes("leases of permits", Vec::<String>::new(), async || self.keys_of_holds().await).await;
+        for key in self.bed.keys().await {
+            assert_eq!(self.bed.admin.cmd::<String>(&["GET", &key]).await, "1", "free permits of {key:?}");
+            self.bed.admin.cmd::<()>(&["DEL", &key]).await;
+        }
+    }
+
+    /// Sets the total of permits of these names to one. `names` include the prefix. Locks need no preparation.
+    pub async fn prepare(&self, names: &[impl AsRef<str>]) {
+        for name in names.iter().filter(|_| self.kind.is_permit) {
+            let _: bool = self.bed.admin.cmd(&["SETNX", name.as_ref(), "1"]).await;
+        }
     }
 
     pub fn kind(&self) -> &Kind {
@@ -129,18 +169,56 @@ impl<'a> Subject<'a> {
     }
 
     pub async fn main_keys(&self) -> Vec<String> {
-        if self.kind.is_text { self.bed.admin.keys().await } else { self.bed.admin.hash_keys().await }
+        match (self.kind.is_permit, self.kind.is_text) {
+            (true, _) => self.keys_of_holds().await,
+            (_, true) => self.bed.admin.keys().await,
+            _ => self.bed.admin.hash_keys().await,
+        }
     }
 
-    /// How much longer the lock's longest key is than its name.
+    /// The keys that exist only while something is held: all keys except the free counts of permits.
+    pub async fn keys_of_holds(&self) -> Vec<String> {
+        let mut keys = self.bed.keys().await;
+        keys.retain(|key| !self.kind.is_permit || key.ends_with(":timeout"));
+        keys
+    }
+
+    /// How much longer the lock's longest key is than its name. The limit of names ignores the leases of permits.
     pub fn added_to_names(&self) -> usize {
-        self.keys_of("").iter().map(String::len).max().unwrap_or(0)
+        if self.kind.is_permit { 0 } else { self.keys_of("").iter().map(String::len).max().unwrap_or(0) }
     }
 
-    /// Returns the lock that excludes [`Bed::lock`] of this name. For a read-write lock this is the other half,
-    /// otherwise the same lock.
-    pub fn rival(&self, client: &Client, name: &str) -> Arc<dyn DistLock> {
-        (self.kind.rival)(client, name)
+    /// The lock or permits of this name. Bodies that need an owner use [`Bed::lock`].
+    pub fn mutex(&self, client: &Client, name: &str) -> Mutex {
+        if self.kind.is_permit {
+            Mutex::Permits(client.permits(name))
+        } else {
+            Mutex::Lock(self.bed.lock(client, name))
+        }
+    }
+
+    /// The mutex that excludes [`Subject::mutex`] of this name. For a read-write lock this is the other half, otherwise
+    /// the same mutex.
+    pub fn rival(&self, client: &Client, name: &str) -> Mutex {
+        if self.kind.is_permit { self.mutex(client, name) } else { Mutex::Lock((self.kind.rival)(client, name)) }
+    }
+
+    /// Ends the leases of all holds, at the latest after 1 ms.
+    pub async fn end_leases(&self) {
+        let admin = &self.bed.admin;
+        for key in self.keys_of_holds().await {
+            if self.kind.is_permit {
+                let ids: Vec<Vec<u8>> = admin.cmd(&["ZRANGE", &key, "0", "-1"]).await;
+                for id in ids {
+                    let words: [&[u8]; 4] = [b"ZADD", key.as_bytes(), b"1", &id];
+                    admin.cmd_bytes::<(), _>(&words).await;
+                }
+                continue;
+            }
+            let left = admin.pttl(&key).await;
+            assert!(left > 0 || left == -2, "{key} never expires: {left}");
+            admin.cmd::<()>(&["PEXPIRE", &key, "1"]).await;
+        }
     }
 
     /// Deletes the covers of readers whose holds were ended by force. Otherwise the covers stay until they expire.
@@ -151,9 +229,16 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Makes a foreign owner hold the lock without a TTL.
+    /// Makes a foreign owner hold the lock without a TTL. For permits: takes the permit with a lease that has no end, as
+    /// Redisson writes it. The id is `holder`, padded to 16 bytes.
     pub async fn give_to(&self, holder: &str, name: &str) {
         for key in self.keys_of(name) {
+            if self.kind.is_permit {
+                let added: u64 = self.bed.admin.cmd(&["ZADD", &key, NO_END, &format!("{holder:.<16}")]).await;
+                let free: i64 = self.bed.admin.cmd(&["DECR", name]).await;
+                assert_eq!((added, free), (1, 0), "the permit was free");
+                continue;
+            }
             if self.kind.is_text {
                 let () = self.bed.admin.cmd(&["SET", &key, holder]).await;
                 continue;
@@ -169,12 +254,16 @@ pub async fn waiting(client: &Client, acquires: usize) {
     becomes("acquires that wait", acquires, async || client.stats().waiting).await;
 }
 
-pub fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
-    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}")) })
+pub fn waiter(mutex: Mutex) -> JoinHandle<Held> {
+    tokio::spawn(async move { mutex.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}")) })
 }
 
-pub fn passer(lock: Arc<dyn DistLock>) -> JoinHandle<Released> {
-    tokio::spawn(async move { waiter(lock).await.unwrap().unlock().await.expect("the release by a waiter") })
+pub fn passer(mutex: Mutex) -> JoinHandle<Released> {
+    tokio::spawn(async move { waiter(mutex).await.unwrap().unlock().await.expect("the release by a waiter") })
+}
+
+pub async fn freed(mutex: &Mutex) {
+    eventually("the lock is free", async || !mutex.is_locked().await.unwrap()).await;
 }
 
 /// Unwraps the cause of an error. A RedLock without a majority reports why one of its servers did not grant.

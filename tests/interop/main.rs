@@ -5,6 +5,7 @@ use std::time::Duration;
 
 mod cluster;
 mod counter;
+mod counters_model;
 mod expiry;
 mod failover;
 mod fair_expiry;
@@ -119,6 +120,8 @@ beside!(redisson_4_7_0, "4.7.0":
     latch::latch_state_after_each_step_matches_redisson,
     latch::latch_waiters_of_both_sides_go_on_whichever_side_counts_down_last,
     latch::latch_deleted_by_us_ends_the_waits_of_both_sides, latch::latch_deleted_by_java_ends_only_our_waits,
+    counters_model::permits_match_the_model_after_each_step, counters_model::semaphore_matches_the_model_after_each_step,
+    counters_model::latch_matches_the_model_after_each_step,
     group_kills::our_waiters_acquire_after_java_holders_are_killed, group_kills::java_waiters_acquire_after_our_holders_are_killed,
     fleet::fleet_of_reentrant_locks_keeps_exclusion_after_kills, fleet::fleet_of_fair_locks_keeps_exclusion_after_kills,
     fleet::fleet_of_read_write_locks_keeps_exclusion_after_kills, fleet::fleet_of_fenced_locks_keeps_exclusion_after_kills,
@@ -161,6 +164,8 @@ beside!(redisson_3_52_0, "3.52.0":
     latch::latch_state_after_each_step_matches_redisson,
     latch::latch_waiters_of_both_sides_go_on_whichever_side_counts_down_last,
     latch::latch_deleted_by_us_ends_the_waits_of_both_sides, latch::latch_deleted_by_java_ends_only_our_waits,
+    counters_model::permits_match_the_model_after_each_step, counters_model::semaphore_matches_the_model_after_each_step,
+    counters_model::latch_matches_the_model_after_each_step,
     cluster::cluster_locks_exclude_and_wake_the_other_side, cluster::cluster_failover_admits_no_second_holder,
     cluster::cluster_slot_move_admits_no_second_holder,
     sentinel::sentinel_java_locks_are_acknowledged_by_replicas, sentinel::sentinel_locks_exclude_and_wake_the_other_side,

@@ -1,9 +1,10 @@
 //! Waits for events. Each wait ends with the event, or fails the test after a limit that no machine needs.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use distlock::{Builder, Client, Error, Guard, Result, Step};
+use distlock::{Builder, Client, Error, Result, Step};
 
 use crate::{ms, secs};
 
@@ -26,7 +27,7 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 ///
 /// # Panics
 /// After [`PATIENCE`], with the last value that the probe returned.
-pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mut probe: impl AsyncFnMut() -> T) {
+pub async fn becomes<T: PartialEq + Debug>(what: &str, expected: T, mut probe: impl AsyncFnMut() -> T) {
     let start = Instant::now();
     loop {
         let seen = probe().await;
@@ -62,7 +63,7 @@ pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration)
 ///
 /// # Panics
 /// With any other outcome, and when no wait is long enough.
-pub async fn waits_in_vain(first: Duration, attempt: impl AsyncFn(Duration) -> Result<Option<Guard>>) {
+pub async fn waits_in_vain<T: Debug>(first: Duration, attempt: impl AsyncFn(Duration) -> Result<Option<T>>) {
     with_longer_waits(first, async |wait| match attempt(wait).await {
         Ok(None) => Some(()),
         outcome if in_vain(&outcome) => None,
@@ -114,7 +115,7 @@ pub async fn idle(client: &Client) {
 
 /// True if a short wait ended without the lock, or by a command timeout, because a busy machine may not answer within
 /// the wait. To accept no command timeout, use [`waits_in_vain`].
-pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
+pub fn in_vain<T>(outcome: &Result<Option<T>>) -> bool {
     match outcome {
         Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => true,
         Err(Error::NoQuorum { why, .. }) => matches!(**why, Error::Timeout { step: Step::Command, .. }),

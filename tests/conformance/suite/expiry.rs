@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use distlock::{Error, Guard, Lost};
+use distlock::{Error, Lost};
 use tokio::sync::oneshot;
 
-use crate::subject::{Subject, passer, waiting};
+use crate::mutex::Held;
+use crate::subject::{Subject, freed, passer, waiting};
 use bed::events::Events;
-use bed::{becomes, ends, freed, idle, ms, with_longer_waits};
+use bed::{becomes, ends, idle, ms, with_longer_waits};
 
 /// Asserts that the end of the guard's lease ends `run`, and that `unlock` reports it.
-async fn is_over(guard: Guard) {
+async fn is_over(guard: Held) {
     let told = guard.name().to_owned();
     let worked = ends("work under a lease that ends", guard.run(std::future::pending::<()>())).await;
     assert!(!guard.is_held());
@@ -24,10 +25,11 @@ async fn is_over(guard: Guard) {
 
 // testExpire. Waiters poll only every hour, so only the end of the known lease wakes a waiter.
 pub async fn waiter_acquires_when_the_lease_expires(bed: &Subject<'_>) {
+    bed.prepare(&["job 0", "job 1", "alone"]).await;
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     // The waiter is at another client, or at the holder's client.
     for (n, waits) in [&theirs, &ours].into_iter().enumerate() {
-        let (lock, other) = (bed.lock(&ours, &format!("job {n}")), bed.rival(waits, &format!("job {n}")));
+        let (lock, other) = (bed.mutex(&ours, &format!("job {n}")), bed.rival(waits, &format!("job {n}")));
         let guard = lock.lock_leased(ms(300)).await.unwrap();
         let second = ends("a waiter behind a lease", other.lock()).await.unwrap();
         // The first guard's deadline has passed before the second acquire.
@@ -38,7 +40,7 @@ pub async fn waiter_acquires_when_the_lease_expires(bed: &Subject<'_>) {
     }
 
     // The same, but no other owner takes the lock.
-    let lock = bed.lock(&ours, "alone");
+    let lock = bed.mutex(&ours, "alone");
     is_over(lock.lock_leased(ms(50)).await.unwrap()).await;
     freed(&lock).await;
 }
@@ -54,7 +56,7 @@ pub async fn lock_of_crashed_client_expires(bed: &Subject<'_>) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let left = runtime.block_on(async {
                 let client = builder.connect().await.unwrap();
-                let guard = bed.lock(&client, "job").lock().await.unwrap();
+                let guard = bed.mutex(&client, "job").lock().await.unwrap();
                 held.send(()).unwrap();
                 crashes.await.unwrap();
                 (client, guard)
@@ -74,11 +76,7 @@ pub async fn lock_of_crashed_client_expires(bed: &Subject<'_>) {
         doomed.join().unwrap();
     });
     // Cuts the watchdog's lease short.
-    for key in bed.keys().await {
-        let left = bed.admin.pttl(&key).await;
-        assert!(left > 0 || left == -2, "{key} never expires: {left}");
-        bed.admin.cmd::<()>(&["PEXPIRE", &key, "1"]).await;
-    }
+    bed.end_leases().await;
     ends("the next acquire", bed.rival(&client, "job").lock()).await.unwrap().unlock().await.unwrap();
 }
 

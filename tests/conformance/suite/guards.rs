@@ -1,15 +1,16 @@
 //! Guards: where they may be dropped, and holds that outlive them.
 
-use distlock::{Acquire, Error, Guard, NotHeld, Owner, Released};
+use distlock::{Acquire, Client, Error, Guard, NotHeld, Owner, Released};
 
-use crate::subject::{Subject, passer, waiting};
-use bed::{Bed, becomes, ends, enter, freed, ms, secs};
+use crate::mutex::Held;
+use crate::subject::{Subject, freed, passer, waiting};
+use bed::{becomes, ends, enter, ms, secs};
 
-pub async fn guard_dropped_anywhere_releases_the_lock(bed: &Bed) {
+pub async fn guard_dropped_anywhere_releases_the_lock(bed: &Subject<'_>) {
     fn is_free_to_roam<T: Send + Sync + 'static>(_: &T) {}
     let client = bed.still_client().await;
-    let lock = bed.lock(&client, "job");
-    type Way = (&'static str, fn(Guard));
+    let lock = bed.mutex(&client, "job");
+    type Way = (&'static str, fn(Held));
     let ways: [Way; 5] = [
         ("here", drop),
         ("on a thread without a runtime", |guard| std::thread::spawn(move || drop(guard)).join().unwrap()),
@@ -93,19 +94,25 @@ pub async fn hold_of_owner_is_released_by_another_client(bed: &Subject<'_>) {
 
 pub async fn only_guards_without_explicit_lease_are_renewed(bed: &Subject<'_>) {
     let client = bed.still_client().await;
-    let (lock, keys) = (bed.lock(&client, "job"), bed.keys_of("job").len());
-    let guard = lock.lock().await.unwrap();
-    assert_eq!(client.renew_now().await.renewed, keys);
-    let owner = guard.into_owner();
-    assert_eq!(client.renew_now().await.renewed, 0, "without a guard");
-    assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
-
-    let guard = lock.lock().await.unwrap();
+    let (mutex, keys) = (bed.mutex(&client, "job"), bed.keys_of("job").len());
+    let guard = mutex.lock().await.unwrap();
     assert_eq!(client.renew_now().await.renewed, keys);
     guard.extend(secs(60)).await.unwrap();
     assert_eq!(client.renew_now().await.renewed, 0, "with an explicit lease");
     assert!(guard.is_held());
     guard.unlock().await.unwrap();
+    if !bed.kind().is_permit {
+        owner_without_a_guard_is_not_renewed(bed, &client, keys).await;
+    }
+}
+
+async fn owner_without_a_guard_is_not_renewed(bed: &Subject<'_>, client: &Client, keys: usize) {
+    let lock = bed.lock(client, "job");
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(client.renew_now().await.renewed, keys);
+    let owner = guard.into_owner();
+    assert_eq!(client.renew_now().await.renewed, 0, "without a guard");
+    assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
 
     if bed.kind().comes_in_again {
         let owner = client.owner();

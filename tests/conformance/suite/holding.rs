@@ -8,9 +8,9 @@ use crate::subject::{Subject, passer, waiting};
 use bed::{Bed, becomes, ends, enter, ms, secs};
 
 // testLockUnlock, and testLockFailoverInCluster without a failing node
-pub async fn repeated_acquires_on_one_handle_leave_the_lock_free(bed: &Bed) {
+pub async fn repeated_acquires_on_one_handle_leave_the_lock_free(bed: &Subject<'_>) {
     let client = bed.still_client().await;
-    let lock = bed.lock(&client, "job");
+    let lock = bed.mutex(&client, "job");
     for _ in 0..10 {
         let guard = lock.lock().await.unwrap();
         assert!(guard.is_held() && lock.is_locked().await.unwrap());
@@ -149,9 +149,9 @@ pub async fn force_unlock_frees_the_lock_and_wakes_waiters(bed: &Subject<'_>) {
 }
 
 // testRemainTimeToLive
-pub async fn lease_applies_to_its_own_acquire_only(bed: &Bed) {
+pub async fn lease_applies_to_its_own_acquire_only(bed: &Subject<'_>) {
     let client = bed.client().await;
-    let lock = bed.lock(&client, "job");
+    let lock = bed.mutex(&client, "job");
     assert_eq!(lock.remaining_ttl().await.unwrap(), None);
 
     let guard = lock.lock_leased(secs(3600)).await.unwrap();

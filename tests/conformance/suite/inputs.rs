@@ -2,28 +2,56 @@
 
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock, Error, Lost, Result};
+use distlock::{Acquire, Client, DistLock, Error, Lost, PermitId, Permits, Result};
 
-use crate::subject::{Subject, cause, waiting};
+use crate::mutex::Mutex;
+use crate::subject::{Subject, cause, freed, waiting};
 use bed::cost::{only, sent};
-use bed::{Bed, PATIENCE, ends, freed, ms, secs, waits_in_vain};
+use bed::{PATIENCE, ends, ms, secs, waits_in_vain};
 
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-async fn every_call(client: &Client, lock: &dyn DistLock) -> Vec<(&'static str, Result<()>)> {
+/// The outcome of a call, with the call's name.
+type Outcome = (&'static str, Result<()>);
+
+async fn every_call(client: &Client, mutex: &Mutex) -> Vec<Outcome> {
+    let mut calls = vec![
+        ("try_lock", mutex.try_lock().await.map(drop)),
+        ("lock", mutex.lock().await.map(drop)),
+        ("lock_for", mutex.lock_for(PATIENCE).await.map(drop)),
+        ("lock_leased", mutex.lock_leased(secs(60)).await.map(drop)),
+        ("is_locked", mutex.is_locked().await.map(drop)),
+        ("remaining_ttl", mutex.remaining_ttl().await.map(drop)),
+    ];
+    calls.extend(match mutex {
+        Mutex::Lock(lock) => calls_of_owners(client, &**lock).await,
+        Mutex::Permits(permits) => calls_of_permits(permits).await,
+    });
+    calls
+}
+
+async fn calls_of_owners(client: &Client, lock: &dyn DistLock) -> Vec<Outcome> {
     let owner = client.owner();
     vec![
-        ("try_lock", lock.try_lock().await.map(drop)),
-        ("lock", lock.lock().await.map(drop)),
-        ("lock_for", lock.lock_for(PATIENCE).await.map(drop)),
-        ("lock_leased", lock.lock_leased(secs(60)).await.map(drop)),
         ("as an owner", lock.acquire(Acquire::new().owner(&owner)).await.map(drop)),
         ("state", lock.state().await.map(drop)),
-        ("is_locked", lock.is_locked().await.map(drop)),
         ("hold_count", lock.hold_count(&owner).await.map(drop)),
-        ("remaining_ttl", lock.remaining_ttl().await.map(drop)),
         ("force_unlock", lock.force_unlock().await.map(drop)),
         ("release", lock.release(&owner).await.map(drop)),
+    ]
+}
+
+async fn calls_of_permits(permits: &Permits) -> Vec<Outcome> {
+    let ids = [PermitId::from_bytes([1; 16])];
+    vec![
+        ("counts", permits.counts().await.map(drop)),
+        ("holders", permits.holders().await.map(drop)),
+        ("try_set_permits", permits.try_set_permits(1).await.map(drop)),
+        ("set_permits", permits.set_permits(1).await),
+        ("add_permits", permits.add_permits(1).await),
+        ("release_ids", permits.release_ids(&ids).await.map(drop)),
+        ("extend_ids", permits.extend_ids(&ids, secs(60)).await.map(drop)),
+        ("delete", permits.delete().await.map(drop)),
     ]
 }
 
@@ -31,8 +59,7 @@ pub async fn invalid_names_are_refused_without_sending_commands(bed: &Subject<'_
     let client = bed.still_client().await;
     sent(bed).await;
     for name in [String::new(), "x".repeat(5 * 1024)] {
-        let lock = bed.lock(&client, &name);
-        for (call, outcome) in every_call(&client, &*lock).await {
+        for (call, outcome) in every_call(&client, &bed.mutex(&client, &name)).await {
             let refused = outcome.unwrap_err();
             let Error::Config { what } = &refused else { panic!("{call}: {refused:?}") };
             assert!(what.contains("name") && what.len() < 200, "{call}: {what}");
@@ -41,15 +68,16 @@ pub async fn invalid_names_are_refused_without_sending_commands(bed: &Subject<'_
     assert_eq!(sent(bed).await, only(&[]));
     // A key may have at most 4 KiB.
     let longest = "x".repeat(4 * 1024 - bed.added_to_names());
-    let guard = bed.lock(&client, &longest).lock().await.unwrap();
+    bed.prepare(&[&longest]).await;
+    let guard = bed.mutex(&client, &longest).lock().await.unwrap();
     assert!(bed.rival(&client, &longest).try_lock().await.unwrap().is_none());
     guard.unlock().await.unwrap();
 }
 
 // `tests/client/durations.rs` has invalid leases for every kind of lock.
-pub async fn longest_lease_is_set_and_shortest_leases_leave_the_lock_free(bed: &Bed) {
+pub async fn longest_lease_is_set_and_shortest_leases_leave_the_lock_free(bed: &Subject<'_>) {
     let client = bed.still_client().await;
-    let lock = bed.lock(&client, "job");
+    let lock = bed.mutex(&client, "job");
     let guard = lock.lock_leased(TEN_YEARS).await.unwrap();
     let ttl = lock.remaining_ttl().await.unwrap().unwrap();
     assert!(ttl > TEN_YEARS / 2 && ttl <= TEN_YEARS, "{ttl:?}");
@@ -88,8 +116,8 @@ async fn refuse_every_call(bed: &Subject<'_>, client: &Client, make: &[&str]) {
         dumps
     };
     let before = dumps().await;
-    let lock = bed.lock(client, "job");
-    for (call, outcome) in every_call(client, &*lock).await {
+    let lock = bed.mutex(client, "job");
+    for (call, outcome) in every_call(client, &lock).await {
         // A plain lock's attempt is one `SET`, which reports only that the key exists.
         if bed.kind().is_text && call == "try_lock" && outcome.is_ok() {
             continue;
@@ -154,24 +182,27 @@ pub async fn key_of_wrong_type_is_reported_and_left_unchanged(bed: &Subject<'_>)
 // The holder has no TTL and does not renew: Redisson left it, or a third party wrote it.
 pub async fn wait_behind_a_stranger_without_a_lease_times_out(bed: &Subject<'_>) {
     let client = bed.still_client().await;
-    let (lock, rival) = (bed.lock(&client, "job"), bed.rival(&client, "job"));
+    let (mutex, rival) = (bed.mutex(&client, "job"), bed.rival(&client, "job"));
     for field in ["somebody", "not:a:uuid", "", "\u{0}"] {
+        bed.prepare(&["job"]).await;
         bed.give_to(field, "job").await;
         assert!(rival.try_lock().await.unwrap().is_none());
         waits_in_vain(ms(50), async |wait| rival.lock_for(wait).await).await;
-        let state = lock.state().await.unwrap();
-        assert_eq!(state.holders, [(field.to_owned(), 1)]);
-        assert_eq!(state.remaining, None);
-        assert!(lock.force_unlock().await.unwrap());
-        assert!(!lock.is_locked().await.unwrap());
+        if let Mutex::Lock(lock) = &mutex {
+            assert_eq!(lock.state().await.unwrap().holders, [(field.to_owned(), 1)]);
+        }
+        assert_eq!((mutex.is_locked().await.unwrap(), mutex.remaining_ttl().await.unwrap()), (true, None));
+        assert!(mutex.take_away().await.unwrap());
+        assert!(!mutex.is_locked().await.unwrap());
     }
 }
 
 pub async fn closed_client_returns_closed_errors(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
-    let lock = bed.lock(&ours, "job");
+    bed.prepare(&["busy"]).await;
+    let lock = bed.mutex(&ours, "job");
     let rival = bed.rival(&ours, "busy");
-    let guard = bed.lock(&theirs, "busy").lock().await.unwrap();
+    let guard = bed.mutex(&theirs, "busy").lock().await.unwrap();
     let waiters = [Acquire::new(), Acquire::new().wait(secs(3600))].map(|how| {
         let rival = rival.clone();
         tokio::spawn(async move { rival.acquire(how).await.map(drop) })
@@ -182,7 +213,7 @@ pub async fn closed_client_returns_closed_errors(bed: &Subject<'_>) {
         let closed = ends("a waiter of a closed client", waiter).await.unwrap();
         assert!(matches!(closed.as_ref().map_err(|error| cause(error.clone())), Err(Error::Closed)), "{closed:?}");
     }
-    for (call, outcome) in every_call(&ours, &*lock).await {
+    for (call, outcome) in every_call(&ours, &lock).await {
         let outcome = outcome.map_err(cause);
         assert!(matches!(outcome, Err(Error::Closed)), "{call} of a closed client: {outcome:?}");
     }

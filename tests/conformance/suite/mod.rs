@@ -13,8 +13,6 @@ pub mod waiting;
 macro_rules! alone {
     ($body:ident) => {
         $body!(one_thread holding::repeated_acquires_on_one_handle_leave_the_lock_free);
-        $body!(threads holding::holder_is_visible_to_every_client);
-        $body!(one_thread holding::release_by_non_holder_is_refused_and_keeps_the_hold);
         $body!(one_thread holding::lease_applies_to_its_own_acquire_only);
 
         $body!(threads exclusion::held_lock_is_registered_for_renewal);
@@ -25,10 +23,20 @@ macro_rules! alone {
         $body!(one_thread signals::extend_replaces_the_lease);
 
         $body!(one_thread inputs::longest_lease_is_set_and_shortest_leases_leave_the_lock_free);
-        $body!(one_thread inputs::key_of_wrong_type_is_reported_and_left_unchanged);
     };
 }
 pub(crate) use alone;
+
+/// A holder with an owner, in a key that exists only while the lock is held. Permits have neither.
+macro_rules! owned {
+    ($body:ident) => {
+        $body!(threads holding::holder_is_visible_to_every_client);
+        $body!(one_thread holding::release_by_non_holder_is_refused_and_keeps_the_hold);
+
+        $body!(one_thread inputs::key_of_wrong_type_is_reported_and_left_unchanged);
+    };
+}
+pub(crate) use owned;
 
 /// An owner that re-enters, without rivals.
 macro_rules! again {
@@ -54,8 +62,6 @@ pub(crate) use renewed;
 /// A holder, and rivals that wait or are refused.
 macro_rules! beside {
     ($body:ident) => {
-        $body!(threads holding::force_unlock_frees_the_lock_and_wakes_waiters);
-
         $body!(threads exclusion::one_name_does_not_starve_another);
         $body!(one_thread exclusion::all_kinds_of_acquire_exclude_each_other);
 
@@ -64,9 +70,6 @@ macro_rules! beside {
         $body!(threads waiting::dropped_waiters_leave_no_subscription_and_no_hold);
 
         $body!(one_thread expiry::waiter_acquires_when_the_lease_expires);
-        $body!(one_server expiry::release_deletes_key_once_and_lease_expires_once);
-
-        $body!(one_thread guards::hold_of_owner_is_released_by_another_client);
 
         $body!(one_thread inputs::invalid_names_are_refused_without_sending_commands);
         $body!(one_thread inputs::closed_client_returns_closed_errors);
@@ -77,6 +80,18 @@ macro_rules! beside {
     };
 }
 pub(crate) use beside;
+
+/// A holder as in `owned`, and its rivals.
+macro_rules! owned_beside {
+    ($body:ident) => {
+        $body!(threads holding::force_unlock_frees_the_lock_and_wakes_waiters);
+
+        $body!(one_server expiry::release_deletes_key_once_and_lease_expires_once);
+
+        $body!(one_thread guards::hold_of_owner_is_released_by_another_client);
+    };
+}
+pub(crate) use owned_beside;
 
 /// An owner that re-enters, and its rivals.
 macro_rules! again_beside {

@@ -24,10 +24,11 @@ async fn each_is_a_lock(bed: &Subject<'_>, is_cluster: bool) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let split: &[&str] = if is_cluster { &[] } else { &SPLIT };
     let names = [split, &SHORT, &LONG].concat();
+    bed.prepare(&names).await;
     let mut guards = Vec::new();
     // All locks are held at once, so no two names are the same lock.
     for name in &names {
-        let lock = bed.lock(&ours, name);
+        let lock = bed.mutex(&ours, name);
         let (lock_name, guard_name) = (bed.kind().called)(name);
         assert_eq!(lock.name(), lock_name);
         let guard = lock.try_lock().await.unwrap().unwrap_or_else(|| panic!("{name:?} is taken"));
@@ -45,8 +46,8 @@ async fn each_is_a_lock(bed: &Subject<'_>, is_cluster: bool) {
     waiting(&theirs, names.len()).await;
     for ((name, guard), waiter) in names.into_iter().zip(guards).zip(waiters) {
         assert!(!waiter.is_finished(), "{name:?}: two holders, or a waiter that failed");
-        let other = bed.lock(&theirs, name);
-        assert!(other.is_held_by(guard.owner()).await.unwrap(), "{name:?}");
+        let other = bed.mutex(&theirs, name);
+        assert!(other.is_held_by(&guard).await.unwrap(), "{name:?}");
         guard.unlock().await.unwrap();
         let guard = ends(&format!("the waiter for {name:?}, which only the release wakes"), waiter).await.unwrap();
         guard.unlock().await.unwrap();
@@ -59,23 +60,27 @@ pub async fn prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) {
     for prefix in ["app:", "{app}:", "ünï ", "\u{0}"] {
         let client = bed.connect(bed.still_builder().name_prefix(prefix)).await;
         assert_eq!(client.options().name_prefix, prefix);
-        let lock = bed.lock(&client, "job");
+        let name = format!("{prefix}job");
+        bed.prepare(&[&name]).await;
+        let lock = bed.mutex(&client, "job");
         let guard = lock.lock().await.unwrap();
         assert_eq!((lock.name().to_owned(), guard.name().to_owned()), (bed.kind().called)("job"));
-        assert_eq!(bed.main_keys().await, bed.keys_of(&format!("{prefix}job")));
+        assert_eq!(bed.main_keys().await, bed.keys_of(&name));
         // For the client without a prefix, the full name is the same lock and the short name is another lock. Each
         // client wakes the other's waiters.
-        let full = bed.lock(&plain, &format!("{prefix}job"));
-        assert!(full.is_held_by(guard.owner()).await.unwrap());
-        bed.lock(&plain, "job").try_lock().await.unwrap().expect("another lock").unlock().await.unwrap();
-        let waiter = passer(bed.rival(&plain, &format!("{prefix}job")));
+        let full = bed.mutex(&plain, &name);
+        assert!(full.is_held_by(&guard).await.unwrap());
+        bed.mutex(&plain, "job").try_lock().await.unwrap().expect("another lock").unlock().await.unwrap();
+        let waiter = passer(bed.rival(&plain, &name));
         waiting(&plain, 1).await;
         guard.unlock().await.unwrap();
         ends(&format!("the waiter for the full name, prefix {prefix:?}"), waiter).await.unwrap();
     }
     // The limit applies to the whole key.
-    let client = bed.connect(bed.still_builder().name_prefix("p".repeat(2_000))).await;
-    let longest = 2_096 - bed.added_to_names();
-    assert!(bed.lock(&client, &"x".repeat(longest)).try_lock().await.unwrap().is_some());
-    assert!(bed.lock(&client, &"x".repeat(longest + 1)).try_lock().await.is_err());
+    let prefix = "p".repeat(2_000);
+    let client = bed.connect(bed.still_builder().name_prefix(prefix.clone())).await;
+    let longest = "x".repeat(2_096 - bed.added_to_names());
+    bed.prepare(&[prefix + &longest]).await;
+    assert!(bed.mutex(&client, &longest).try_lock().await.unwrap().is_some());
+    assert!(bed.mutex(&client, &(longest + "x")).try_lock().await.is_err());
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use distlock::{Error, Guard, Lost, Result};
+use distlock::{Error, Lost, Result};
 use futures::FutureExt as _;
 
-use crate::subject::Subject;
-use bed::{Bed, ends, freed, ms, secs};
+use crate::mutex::Held;
+use crate::subject::{Subject, freed};
+use bed::{ends, ms, secs};
 
 struct Flag(Arc<AtomicBool>);
 
@@ -18,13 +19,13 @@ impl Drop for Flag {
 }
 
 /// Returns true if this is the loss `how`, under the guard's own name.
-fn is_lost<T>(outcome: &Result<T>, guard: &Guard, how: Lost) -> bool {
+fn is_lost<T>(outcome: &Result<T>, guard: &Held, how: Lost) -> bool {
     matches!(outcome, Err(Error::Lost { name, why }) if **name == *guard.name() && *why == how)
 }
 
 pub async fn run_stops_its_work_when_the_lock_is_lost(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
-    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let (lock, other) = (bed.mutex(&ours, "job"), bed.mutex(&theirs, "job"));
     let guard = lock.lock().await.unwrap();
     assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
     assert!(guard.is_held());
@@ -37,7 +38,7 @@ pub async fn run_stops_its_work_when_the_lock_is_lost(bed: &Subject<'_>) {
     };
     let (lost, ()) = ends("work under a lock that is lost", async {
         tokio::join!(guard.run(work), async {
-            assert!(other.force_unlock().await.unwrap());
+            assert!(other.take_away().await.unwrap());
             assert_eq!(ours.renew_now().await.renewed, 0);
         })
     })
@@ -51,9 +52,9 @@ pub async fn run_stops_its_work_when_the_lock_is_lost(bed: &Subject<'_>) {
     bed.sweep_covers().await;
 }
 
-pub async fn release_is_never_reported_as_a_loss(bed: &Bed) {
+pub async fn release_is_never_reported_as_a_loss(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
-    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let (lock, other) = (bed.mutex(&ours, "job"), bed.mutex(&theirs, "job"));
     let guard = lock.lock_leased(secs(60)).await.unwrap();
     let (lost, expiring) = (guard.lost(), guard.expiring());
     guard.unlock().await.unwrap();
@@ -66,16 +67,21 @@ pub async fn release_is_never_reported_as_a_loss(bed: &Bed) {
     drop(guard);
     let guard = lock.lock().await.unwrap();
     let released = guard.lost();
-    let owner = guard.into_owner();
-    lock.release(&owner).await.unwrap();
+    match guard {
+        Held::Lock(guard) => {
+            let owner = guard.into_owner();
+            bed.lock(&ours, "job").release(&owner).await.unwrap();
+        }
+        Held::Permit(guard) => guard.release().await.unwrap(),
+    }
     other.lock().await.unwrap().unlock().await.unwrap();
     assert!(dropped.now_or_never().is_none(), "a drop was taken for a loss");
-    assert!(released.now_or_never().is_none(), "a release by owner was taken for a loss");
+    assert!(released.now_or_never().is_none(), "a release, of a lock by its owner, was taken for a loss");
 }
 
-pub async fn extend_replaces_the_lease(bed: &Bed) {
+pub async fn extend_replaces_the_lease(bed: &Subject<'_>) {
     let client = bed.still_client().await;
-    let lock = bed.lock(&client, "job");
+    let lock = bed.mutex(&client, "job");
     let guard = lock.lock_leased(secs(60)).await.unwrap();
     guard.extend(secs(600)).await.unwrap();
     let ttl = lock.remaining_ttl().await.unwrap().unwrap();

@@ -9,14 +9,14 @@ use futures::poll;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::subject::{Subject, cause, passer, waiting};
-use bed::{Bed, becomes, ends, freed, idle, in_vain, ms, secs};
+use crate::subject::{Subject, cause, freed, passer, waiting};
+use bed::{becomes, ends, idle, in_vain, ms, secs};
 
 // testTryLockWait, testLockUninterruptibly: only dropping a future ends its wait early
 pub async fn timed_out_wait_does_not_disturb_other_waiters(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, beside) = (bed.rival(&theirs, "job"), bed.rival(&ours, "job"));
-    let guard = bed.lock(&ours, "job").lock_for(Duration::MAX).await.unwrap().expect("it is free");
+    let guard = bed.mutex(&ours, "job").lock_for(Duration::MAX).await.unwrap().expect("it is free");
     let mut waiter = std::pin::pin!(lock.lock_for(Duration::MAX));
     let mut here = std::pin::pin!(beside.acquire(Acquire::new().wait(Duration::MAX).lease(secs(60))));
     for wait in [ms(0), Duration::from_nanos(1), Duration::from_micros(900), ms(3), ms(50)] {
@@ -44,7 +44,7 @@ pub async fn timed_out_wait_does_not_disturb_other_waiters(bed: &Subject<'_>) {
 
 pub async fn release_wakes_a_waiter_of_another_client(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
-    let (lock, other) = (bed.lock(&ours, "job"), bed.rival(&theirs, "job"));
+    let (lock, other) = (bed.mutex(&ours, "job"), bed.rival(&theirs, "job"));
     for round in 0..20 {
         let guard = lock.lock().await.unwrap();
         let waiter = passer(other.clone());
@@ -62,11 +62,11 @@ pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
     let builder = || bed.still_builder().fair_wait(secs(300));
     let (ours, theirs) = (bed.connect(builder()).await, bed.connect(builder()).await);
     for holder in [&ours, &theirs] {
-        let guard = bed.lock(holder, "job").lock().await.unwrap();
+        let guard = bed.mutex(holder, "job").lock().await.unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiters = JoinSet::new();
         for n in 0..WAITERS {
-            let (lock, order) = (bed.lock(&ours, "job"), Arc::clone(&order));
+            let (lock, order) = (bed.mutex(&ours, "job"), Arc::clone(&order));
             waiters.spawn(async move {
                 let guard = lock.lock().await.unwrap();
                 order.lock().push(n);
@@ -92,11 +92,13 @@ pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
 }
 
 // testLockIsNotRenewedAfterInterruptedTryLock. The watchdog's lease lasts an hour.
-pub async fn dropped_try_lock_leaves_no_keys(bed: &Bed) {
+pub async fn dropped_try_lock_leaves_no_keys(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let mut numbers = Numbers::new(1);
     for n in 0..60_u32 {
-        let lock = bed.lock(&client, &format!("job {n}"));
+        let name = format!("job {n}");
+        bed.prepare(&[&name]).await;
+        let lock = bed.mutex(&client, &name);
         let mut attempt = lock.try_lock();
         // The attempt is dropped at different points, from before its first poll until after the reply.
         for _ in 0..n % 7 {
@@ -107,14 +109,14 @@ pub async fn dropped_try_lock_leaves_no_keys(bed: &Bed) {
         }
     }
     idle(&client).await;
-    becomes("keys", Vec::<String>::new(), async || bed.keys().await).await;
+    becomes("keys", Vec::<String>::new(), async || bed.keys_of_holds().await).await;
 }
 
 pub async fn dropped_waiters_leave_no_subscription_and_no_hold(bed: &Subject<'_>) {
     let ours = bed.still_client().await;
     let theirs = bed.connect(bed.still_builder().subscription_linger(ms(50))).await;
     let lock = bed.rival(&theirs, "job");
-    let guard = bed.lock(&ours, "job").lock().await.unwrap();
+    let guard = bed.mutex(&ours, "job").lock().await.unwrap();
     let mut numbers = Numbers::new(2);
     let mut waiters = JoinSet::new();
     for _ in 0..200 {
@@ -131,22 +133,22 @@ pub async fn dropped_waiters_leave_no_subscription_and_no_hold(bed: &Subject<'_>
     // Acquires are dropped while the lock passes between clients. A dropped acquire that got the lock releases it.
     for n in 0..200 {
         let after = Duration::from_micros(numbers.below(5_000));
-        let lock = if n % 3 == 0 { bed.lock(&ours, "job") } else { lock.clone() };
+        let lock = if n % 3 == 0 { bed.mutex(&ours, "job") } else { lock.clone() };
         waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await.map(|taken| taken.map(drop)) });
     }
     for waited in waiters.join_all().await {
         assert!(!matches!(waited, Ok(Err(_))), "{waited:?}");
     }
     freed(&lock).await;
-    freed(&bed.lock(&ours, "job")).await;
+    freed(&bed.mutex(&ours, "job")).await;
     ends("the next acquire", lock.lock()).await.unwrap().unlock().await.unwrap();
 }
 
 // testRedisFailed
-pub async fn acquire_without_a_server_returns_an_error(bed: &Bed) {
+pub async fn acquire_without_a_server_returns_an_error(bed: &Subject<'_>) {
     let builder = bed.builder().command_timeout(ms(600)).retry_attempts(2).retry_delay((ms(10), ms(100)));
     let client = bed.connect(builder).await;
-    let lock = bed.lock(&client, "job");
+    let lock = bed.mutex(&client, "job");
     // On a slow machine the first attempt may fail.
     becomes("it works", true, async || matches!(lock.try_lock().await, Ok(Some(_)))).await;
     idle(&client).await;
@@ -165,6 +167,8 @@ pub async fn acquire_without_a_server_returns_an_error(bed: &Bed) {
         );
     }
     bed.server.restart();
+    // The number of permits is lost, too.
+    bed.prepare(&["job"]).await;
     becomes("it works again", true, async || match lock.lock_for(secs(1)).await {
         Ok(Some(guard)) => guard.unlock().await.is_ok(),
         _ => false,
