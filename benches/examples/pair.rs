@@ -152,7 +152,11 @@ impl Subject {
         let (mut distlock, mut raw) = (None, None);
         match what {
             "own" => distlock = Some(Client::over_transport(Arc::new(Free), Options::default()).expect("a client")),
-            "distlock" => distlock = Some(Client::connect(url).await.expect("a server")),
+            "distlock" | "direct" => {
+                let options = Client::builder(url).direct(what == "direct");
+                let options = options.coalesce(std::env::var_os("ALONE").is_none());
+                distlock = Some(options.connect().await.expect("a server"));
+            }
             _ => {
                 let mut config = Config::from_url_centralized(url).expect("a url");
                 config.version = RespVersion::RESP3;

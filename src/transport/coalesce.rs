@@ -1,9 +1,10 @@
 //! Group commit: under load, calls that arrive while others are in flight are sent together, as one command.
 //!
-//! 1. At first each call is sent at once, by itself. While few calls are in flight, nothing waits.
-//! 2. With `WINDOW` commands in flight per connection, further calls queue.
-//! 3. When a command is answered, the queued calls share the next command: one trip through the client, the socket and
-//!    the server's dispatcher. Each call is a *step* of that command, and succeeds or fails by itself.
+//! 1. While few calls are in flight, a call is sent at once, by itself.
+//! 2. Otherwise it queues. A job sends queued calls as a *batch*: one command, and so one trip through the client, the
+//!    socket and the server's dispatcher. Each call is a *step* of that command, and succeeds or fails by itself.
+//! 3. Up to `WINDOW` batches per connection are in flight. A batch takes an equal share of all calls. If one batch took
+//!    all of them, server and client would wait for each other.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -23,10 +24,6 @@ use queue::{Core, Queued};
 
 mod batch;
 mod queue;
-
-/// Once a call has queued for this long, the commands that were sent before it no longer count as in flight. Reason: a
-/// command that its own caller polls stays in flight until that caller polls again, which may never happen.
-const STALL: Duration = Duration::from_millis(10);
 
 type Outcome = Result<Reply, Fault>;
 
@@ -72,14 +69,10 @@ impl Transport for Coalesced {
             });
         }
         Box::pin(async move {
-            let (answer, mut outcome) = oneshot::channel();
+            let (answer, outcome) = oneshot::channel();
             let work = batch::work(&call);
-            let sent = Core::change(&core, |state| state.queue.push_back(Queued { call, many, work, answer }));
-            let mut answered = tokio::time::timeout(STALL, &mut outcome).await.ok();
-            if answered.is_none() {
-                Core::change(&core, |state| state.forget(sent));
-                answered = within(core.timeout.saturating_sub(STALL), outcome).await;
-            }
+            Core::enqueue(&core, Queued { call, many, work, answer });
+            let answered = within(core.timeout, outcome).await;
             match answered {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) if core.reaper.is_stopped() => Err(Fault::closed()),

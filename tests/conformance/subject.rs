@@ -156,7 +156,9 @@ impl<'a> Subject<'a> {
     /// Sets the total of permits of these names to one. `names` include the prefix. Locks need no preparation.
     pub async fn prepare(&self, names: &[impl AsRef<str>]) {
         for name in names.iter().filter(|_| self.kind.is_permit) {
-            let _: bool = self.bed.admin.cmd(&["SETNX", name.as_ref(), "1"]).await;
+            // A cluster that has just been restarted refuses commands for a moment.
+            let set = async || self.bed.admin.raw(&["SETNX", name.as_ref(), "1"]).await.is_ok();
+            eventually("the number of permits is set", set).await;
         }
     }
 

@@ -133,8 +133,10 @@ async fn request_whose_wait_ends_or_that_is_dropped_makes_way_for_the_next() {
                 let gate = gate.clone();
                 async move { gate.acquire_for(2, if ends_by_itself { ms(600) } else { secs(3600) }).await.unwrap() }
             });
-            becomes("the fair lock", true, async || admin.fair("distlock_line:{gate}").state().await.unwrap().is_locked())
-                .await;
+            becomes("the fair lock", true, async || {
+                admin.fair("distlock_line:{gate}").state().await.unwrap().is_locked()
+            })
+            .await;
             let next = waits(&gate, 1);
             if !ends_by_itself {
                 becomes("requests in the line", 1, async || line(&admin).await).await;

@@ -16,8 +16,8 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
     let got = join_all(locks.iter().map(|lock| lock.try_lock())).await;
     let held: Vec<bool> = got.iter().map(|got| got.as_ref().unwrap().is_some()).collect();
     assert_eq!(held, (0..200).map(|n| n % 2 == 1).collect::<Vec<_>>());
-    // Three calls are sent as single commands, the others in batches of up to 64.
-    assert_eq!((fake.sent("acquire").len(), fake.sent("many").len()), (3, 4));
+    // Four calls are sent as single commands, the others in batches of up to 64.
+    assert_eq!((fake.sent("acquire").len(), fake.sent("many").len()), (4, 4));
     drop(got);
     settle().await;
     for name in names.iter().step_by(2) {
@@ -30,17 +30,17 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
 /// batched.
 #[tokio::test(start_paused = true)]
 async fn bare_command_shares_script_only_where_commands_are_costly() {
-    for (prefers_bare, alone, shared) in [(false, 3, 1), (true, 3 + 64, 0)] {
+    for (prefers_bare, alone, shared) in [(false, 4, 3), (true, 4 + 64, 0)] {
         let (client, fake) = client(|options| options.coalesce = true);
         if prefers_bare {
             fake.prefer_bare_commands();
         }
-        let locks: Vec<_> = (0..3 + 64).map(|n| client.plain(&n.to_string())).collect();
+        let locks: Vec<_> = (0..4 + 64).map(|n| client.plain(&n.to_string())).collect();
         let got = join_all(locks.iter().map(|lock| lock.try_lock())).await;
         assert_eq!((fake.sent("set").len(), fake.sent("many").len()), (alone, shared), "{prefers_bare}");
         let unlocked = join_all(got.into_iter().map(|got| got.unwrap().unwrap().unlock())).await;
         assert!(unlocked.iter().all(Result::is_ok));
-        assert_eq!((fake.sent("release").len(), fake.sent("many").len()), (3, shared + 1), "{prefers_bare}");
+        assert_eq!((fake.sent("release").len(), fake.sent("many").len()), (4, shared + 3), "{prefers_bare}");
         done(client, &fake).await;
     }
 }
@@ -48,9 +48,9 @@ async fn bare_command_shares_script_only_where_commands_are_costly() {
 /// Calls of readers and calls with long names are more work, so a batch has fewer of them.
 #[tokio::test(start_paused = true)]
 async fn shared_command_has_fewer_calls_if_each_costs_more() {
-    const CALLS: usize = 3 + 64;
+    const CALLS: usize = 4 + 3 * 64;
     let long = "x".repeat(3_584);
-    for (readers, name, commands) in [(false, "", 1), (true, "", 2), (false, &*long, 8)] {
+    for (readers, name, commands) in [(false, "", 3), (true, "", 6), (false, &*long, 24)] {
         let (client, fake) = client(|options| options.coalesce = true);
         let ask = async |n: usize| {
             let name = format!("{n}{name}");

@@ -37,7 +37,7 @@ fn client() -> (Client, Arc<Fake>) {
     )
 }
 
-/// Acquires this many locks at once: three by single commands, the others by one batch.
+/// Acquires this many locks at once: four by single commands, up to four others by one batch.
 async fn ask(client: &Client, locks: usize) -> Vec<Guard> {
     let locks: Vec<_> = (0..locks).map(|n| client.reentrant(&n.to_string())).collect();
     let got: Result<Vec<Option<Guard>>> =
@@ -50,7 +50,7 @@ async fn shared_command_over_slots_works_without_declared_keys() {
     let (client, fake) = client();
     let guards = ask(&client, 8).await;
     assert_eq!(fake.sent("many").iter().map(|sent| sent.keys).collect::<Vec<_>>(), [0]);
-    assert_eq!(fake.sent("reentrant/acquire").len(), 3);
+    assert_eq!(fake.sent("reentrant/acquire").len(), 4);
     assert_eq!(fake.held().len(), 8);
     join_all(guards.into_iter().map(Guard::unlock)).await;
     assert_eq!(fake.held().len(), 0);
@@ -64,8 +64,8 @@ async fn call_with_keys_elsewhere_is_sent_alone() {
     let elsewhere =
         Reply::List([&b"!"[..], ELSEWHERE.as_bytes()].map(|text| Reply::Text(Bytes::from_static(text))).to_vec());
     fake.next("many", Fate::Answer(Reply::List(vec![elsewhere.clone(), elsewhere])));
-    let guards = ask(&client, 5).await;
-    assert_eq!((fake.sent("many").len(), fake.sent("reentrant/acquire").len()), (1, 5));
+    let guards = ask(&client, 6).await;
+    assert_eq!((fake.sent("many").len(), fake.sent("reentrant/acquire").len()), (1, 6));
     drop(guards);
     done(client, &fake).await;
 }
@@ -75,7 +75,7 @@ async fn server_that_refuses_undeclared_scripts_gets_few_of_them() {
     let (client, fake) = client();
     fake.times(20, "many", || Fate::Refused("ERR wrong number of arguments"));
     for _ in 0..20 {
-        for guard in ask(&client, 5).await {
+        for guard in ask(&client, 6).await {
             guard.unlock().await.unwrap();
         }
     }

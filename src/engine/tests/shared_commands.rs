@@ -8,7 +8,7 @@ use super::{client, done, ms, secs, settle, takes, waiter};
 use crate::transport::Reply;
 use crate::{Client, Error, Guard, Result};
 
-/// Tries to acquire this many locks at once: three by single commands, the others by one batch.
+/// Tries to acquire this many locks at once: four by single commands, up to four others by one batch.
 async fn ask(client: &Client, locks: usize) -> Vec<Result<Option<Guard>>> {
     let locks: Vec<_> = (0..locks).map(|n| client.reentrant(&n.to_string())).collect();
     join_all(locks.iter().map(|lock| lock.try_lock())).await
@@ -23,11 +23,11 @@ async fn refused_call_of_a_shared_command_fails_alone() {
     let (client, fake) = client(|options| options.coalesce = true);
     let refused = [&b"!"[..], b"OOM command not allowed"].map(|text| Reply::Text(Bytes::from_static(text)));
     fake.next("many", Fate::Answer(Reply::List(vec![Reply::List(refused.to_vec()), Reply::Nil])));
-    let got = ask(&client, 5).await;
+    let got = ask(&client, 6).await;
     let is_refused =
         |outcome: &Result<_>| matches!(outcome, Err(Error::Server { message, .. }) if message.starts_with("OOM"));
-    assert!(is_refused(&got[3]), "{:?}", got[3]);
-    assert!([0, 1, 2, 4].iter().all(|n| held(&got[*n])), "{got:?}");
+    assert!(is_refused(&got[4]), "{:?}", got[4]);
+    assert!([0, 1, 2, 3, 5].iter().all(|n| held(&got[*n])), "{got:?}");
     settle().await;
     // The refused call did nothing, so there is no undo.
     assert_eq!(fake.sent("release").len(), 0);
@@ -41,12 +41,12 @@ async fn shared_command_in_doubt_is_undone_for_each_call() {
     for fate in [Fate::Lost(true), Fate::Answer(Reply::List(vec![Reply::Nil]))] {
         let (client, fake) = client(|options| options.coalesce = true);
         fake.next("many", fate);
-        let got = ask(&client, 5).await;
-        for outcome in &got[3..] {
+        let got = ask(&client, 6).await;
+        for outcome in &got[4..] {
             assert!(outcome.as_ref().is_err_and(Error::outcome_unknown), "{outcome:?}");
         }
         settle().await;
-        assert_eq!(fake.held().len(), 3, "{:?}", fake.held());
+        assert_eq!(fake.held().len(), 4, "{:?}", fake.held());
         drop(got);
         done(client, &fake).await;
     }
@@ -57,12 +57,12 @@ async fn shared_command_in_doubt_is_undone_for_each_call() {
 async fn unanswered_shared_command_ends_after_one_command_timeout() {
     let (client, fake) = client(|options| options.coalesce = true);
     fake.next("many", Fate::Late(secs(10)));
-    let got = takes(secs(3)..secs(3) + ms(5), ask(&client, 5)).await;
-    for outcome in &got[3..] {
+    let got = takes(secs(3)..secs(3) + ms(5), ask(&client, 6)).await;
+    for outcome in &got[4..] {
         assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
     }
     settle().await;
-    assert_eq!(fake.held().len(), 3, "{:?}", fake.held());
+    assert_eq!(fake.held().len(), 4, "{:?}", fake.held());
     drop(got);
     tokio::time::sleep(secs(8)).await;
     done(client, &fake).await;
@@ -73,15 +73,15 @@ async fn unanswered_shared_command_ends_after_one_command_timeout() {
 async fn refused_shared_command_fails_each_of_its_calls() {
     let (client, fake) = client(|options| options.coalesce = true);
     fake.next("many", Fate::Refused("OOM command not allowed"));
-    let got = ask(&client, 5).await;
-    for outcome in &got[3..] {
+    let got = ask(&client, 6).await;
+    for outcome in &got[4..] {
         assert!(matches!(outcome, Err(Error::Server { message, .. }) if message.starts_with("OOM")), "{outcome:?}");
     }
-    assert_eq!(fake.sent("acquire").len(), 3);
+    assert_eq!(fake.sent("acquire").len(), 4);
     drop(got);
     settle().await;
-    let got = ask(&client, 5).await;
-    assert_eq!((fake.sent("acquire").len(), got.iter().all(held)), (6, true));
+    let got = ask(&client, 6).await;
+    assert_eq!((fake.sent("acquire").len(), got.iter().all(held)), (8, true));
     drop(got);
     done(client, &fake).await;
 }
@@ -117,26 +117,20 @@ async fn server_that_answers_crossslot_gets_one_shared_command() {
     done(client, &fake).await;
 }
 
-/// A slow command still counts as in flight when a faster command is answered.
+/// While the single calls and three batches per connection are in flight, the other calls are queued.
 #[tokio::test(start_paused = true)]
-async fn commands_in_flight_are_limited_per_connection() {
+async fn batches_in_flight_are_limited_per_connection() {
     for connections in [1, 2] {
         let (client, fake) = client(|options| (options.coalesce, options.pool_size) = (true, connections));
-        let at_once = 3 * connections;
-        (1..at_once).for_each(|_| fake.next("acquire", Fate::Slow(ms(9))));
-        fake.next("many", Fate::Slow(ms(9)));
-        let ask_late = async {
-            // The fast command has been answered, so the collected calls are sent.
+        let (singles, batches) = (4 * connections, 3 * connections);
+        (0..batches).for_each(|_| fake.next("many", Fate::Slow(ms(9))));
+        let look = async {
             tokio::time::sleep(ms(4)).await;
-            let late = client.reentrant("late");
-            let late = tokio::spawn(async move { late.try_lock().await });
-            tokio::time::sleep(ms(2)).await;
-            assert_eq!((fake.sent("acquire").len(), fake.sent("many").len()), (at_once, 1), "{connections}");
-            late.await.unwrap()
+            assert_eq!((fake.sent("acquire").len(), fake.sent("many").len()), (singles, batches), "{connections}");
         };
-        let (got, late) = tokio::join!(ask(&client, at_once + 4), ask_late);
-        assert!(got.iter().all(held) && held(&late), "{got:?} {late:?}");
-        drop((got, late));
+        let (got, ()) = tokio::join!(ask(&client, singles + 64 * (batches + 1)), look);
+        assert!(got.iter().all(held));
+        drop(got);
         done(client, &fake).await;
     }
 }

@@ -15,8 +15,16 @@ use crate::transport::script::Script;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Transport};
 
-/// With this many commands in flight per connection, further calls queue.
+/// With this many single calls in flight per connection, further calls queue. For fewer calls, batches cost more than they
+/// save.
+const SINGLES: usize = 4;
+
+/// Maximum batches in flight per connection. More than one, so that the server has a batch to run while this client
+/// reads the replies of another.
 const WINDOW: usize = 3;
+
+/// A batch takes this much work before another batch is begun.
+const LEAST: usize = 4;
 
 /// After a command with at least this many calls, a server of a cluster gets one command at a time. Reason: calls are
 /// spread over the servers of a cluster, so each queue fills more slowly. Many small commands cost more than a few
@@ -35,6 +43,7 @@ pub(super) struct Core {
     /// Set for a server of a cluster, where the calls of one command may be in several slots.
     pub(super) undeclared: Option<Arc<Undeclared>>,
     pub(super) reaper: Reaper,
+    singles: usize,
     window: usize,
     pub(super) timeout: Duration,
     /// True once the server has refused calls of several names in one command, as a cluster behind a proxy does.
@@ -43,13 +52,18 @@ pub(super) struct Core {
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    /// Numbers of the commands in flight.
-    in_flight: Vec<u64>,
-    sent: u64,
-    /// True if the last command had at least `CROWD` calls.
+struct State {
+    /// Number of single calls in flight. Their callers poll them, so they may stay in flight for any time.
+    singles: usize,
+    /// Number of batches in flight.
+    batches: usize,
+    /// Work of all calls, queued or in flight.
+    work: usize,
+    /// True while a job is about to take a batch from the queue.
+    is_due: bool,
+    /// True if the last batch had at least `CROWD` calls.
     is_crowded: bool,
-    pub(super) queue: VecDeque<Queued>,
+    queue: VecDeque<Queued>,
 }
 
 pub(super) struct Queued {
@@ -59,28 +73,38 @@ pub(super) struct Queued {
     pub(super) answer: oneshot::Sender<Outcome>,
 }
 
-impl State {
-    fn admit(&mut self) -> u64 {
-        self.sent += 1;
-        self.in_flight.push(self.sent);
-        self.sent
-    }
-
-    /// Stops counting the commands up to this number as in flight.
-    pub(super) fn forget(&mut self, sent: u64) {
-        self.in_flight.retain(|number| *number > sent);
-    }
-}
-
 /// A command in flight. Dropped when the command is answered or given up, which makes room for queued calls.
 pub(super) struct InFlight {
     core: Arc<Core>,
-    number: u64,
+    is_single: bool,
+    work: usize,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        Core::change(&self.core, |state| state.in_flight.retain(|number| *number != self.number));
+        Core::change(&self.core, |state| {
+            state.work -= self.work;
+            if self.is_single {
+                state.singles -= 1;
+            } else {
+                state.batches -= 1;
+            }
+        });
+    }
+}
+
+/// A job that will take a batch. If the job is dropped before it runs, the client has ended. Then all queued calls fail.
+struct Due(Option<Arc<Core>>);
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        let Some(core) = self.0.take() else { return };
+        let mut state = core.state.lock();
+        let failed = std::mem::take(&mut state.queue);
+        state.work -= failed.iter().map(|queued| queued.work).sum::<usize>();
+        state.is_due = false;
+        drop(state);
+        drop(failed);
     }
 }
 
@@ -95,6 +119,7 @@ impl Core {
             inner,
             undeclared,
             reaper,
+            singles: SINGLES * options.pool_size,
             window: WINDOW * options.pool_size,
             timeout: options.command_timeout,
             refused: AtomicBool::new(false),
@@ -102,43 +127,80 @@ impl Core {
         }
     }
 
-    /// Admits a command for one call, if there is room and no call is queued.
+    /// Admits a single call, if few calls and no batches are in flight, and none are queued.
     pub(super) fn admit(core: &Arc<Self>) -> Option<InFlight> {
         let mut state = core.state.lock();
-        let may_go = core.has_room(&state) && state.queue.is_empty();
-        may_go.then(|| InFlight { core: Arc::clone(core), number: state.admit() })
+        if state.singles >= core.singles || state.batches > 0 || !state.queue.is_empty() {
+            return None;
+        }
+        state.singles += 1;
+        state.work += 1;
+        Some(InFlight { core: Arc::clone(core), is_single: true, work: 1 })
     }
 
-    /// Changes the state, then sends queued calls if there is room. Returns the number of the latest command.
-    pub(super) fn change(core: &Arc<Self>, by: impl FnOnce(&mut State)) -> u64 {
-        let (batch, sent) = {
-            let mut state = core.state.lock();
-            by(&mut state);
-            (core.next(&mut state), state.sent)
-        };
-        if let Some(batch) = batch {
-            Self::send(core, batch);
+    pub(super) fn enqueue(core: &Arc<Self>, queued: Queued) {
+        Self::change(core, |state| {
+            state.work += queued.work;
+            state.queue.push_back(queued);
+        });
+    }
+
+    /// Changes the state, then starts a job that sends a batch, if there is room.
+    ///
+    /// The job takes its batch when it runs. So the batch has the calls of all tasks that were ready before the job.
+    fn change(core: &Arc<Self>, by: impl FnOnce(&mut State)) {
+        let mut state = core.state.lock();
+        by(&mut state);
+        let is_due = !state.queue.is_empty() && core.has_room(&state) && !state.is_due;
+        state.is_due |= is_due;
+        drop(state);
+        if is_due {
+            let mut due = Due(Some(Arc::clone(core)));
+            // Closing need not wait for this job, because each caller waits for its own call.
+            core.reaper.finish_uncounted(Box::pin(async move {
+                if let Some(core) = due.0.take() {
+                    Self::send(&core).await;
+                }
+            }));
         }
-        sent
+    }
+
+    async fn send(core: &Arc<Self>) {
+        let mut next = None;
+        Self::change(core, |state| {
+            state.is_due = false;
+            next = core.next(state);
+        });
+        if let Some((batch, work)) = next {
+            let in_flight = InFlight { core: Arc::clone(core), is_single: false, work };
+            core.run(batch).await;
+            drop(in_flight);
+        }
     }
 
     fn has_room(&self, state: &State) -> bool {
         let is_crowded = self.undeclared.is_some() && state.is_crowded;
-        state.in_flight.len() < if is_crowded { 1 } else { self.window }
+        state.batches < if is_crowded { 1 } else { self.window }
     }
 
     /// Takes the next batch from the queue if there is room. Calls whose callers are gone are removed unsent.
-    fn next(&self, state: &mut State) -> Option<(u64, Vec<Queued>)> {
+    fn next(&self, state: &mut State) -> Option<(Vec<Queued>, usize)> {
         if !self.has_room(state) {
             return None;
         }
+        // An equal share of all calls for each batch.
+        let most = state.work.div_ceil(self.window).clamp(LEAST, MOST);
         let (mut batch, mut work): (Vec<Queued>, usize) = (Vec::new(), 0);
         while let Some(queued) = state.queue.front() {
-            let fits = |first: &Queued| work + queued.work <= MOST && std::ptr::eq(first.many, queued.many);
+            let fits = |first: &Queued| work + queued.work <= most && std::ptr::eq(first.many, queued.many);
             if !batch.first().is_none_or(fits) {
                 break;
             }
-            let Some(queued) = state.queue.pop_front().filter(|queued| !queued.answer.is_closed()) else { continue };
+            let Some(queued) = state.queue.pop_front() else { break };
+            if queued.answer.is_closed() {
+                state.work -= queued.work;
+                continue;
+            }
             work += queued.work;
             batch.push(queued);
         }
@@ -150,16 +212,8 @@ impl Core {
             return None;
         }
         state.is_crowded = batch.len() >= CROWD;
-        Some((state.admit(), batch))
-    }
-
-    fn send(core: &Arc<Self>, (number, batch): (u64, Vec<Queued>)) {
-        let in_flight = InFlight { core: Arc::clone(core), number };
-        // Closing need not wait for this job, because each caller waits for its own call.
-        core.reaper.finish_uncounted(Box::pin(async move {
-            in_flight.core.run(batch).await;
-            drop(in_flight);
-        }));
+        state.batches += 1;
+        Some((batch, work))
     }
 
     /// True for a call that may share a command with others.
