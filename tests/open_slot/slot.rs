@@ -114,8 +114,8 @@ impl Server<'_> {
         for step in &steps {
             let (mut step_keys, step_args) = (words.list(call.steps[*step].0), words.list(call.steps[*step].1));
             if call.shape == Shape::Many {
-                let number = step_keys.remove(0);
-                args.extend([number, step_keys.len().to_string(), step_args.len().to_string()]);
+                let number: usize = step_keys.remove(0).parse().expect("the number of a step");
+                args.push((number * 10_000 + step_keys.len() * 100 + step_args.len()).to_string());
             }
             let is_apart = is_declared || call.shape != Shape::Many;
             if is_apart { &mut keys } else { &mut args }.extend(step_keys);

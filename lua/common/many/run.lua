@@ -1,19 +1,29 @@
 
 end
 
--- All steps share the tables `keys` and `args`.
-local out, keys, args, key, arg, declared = {}, {}, {}, 0, 1, #KEYS > 0
-while arg <= #ARGV do
-  local step, nkeys, nargs = steps[tonumber(ARGV[arg])], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  arg = arg + 2
+-- Most steps of a batch have one of a few shapes, so each shape is read once.
+local shapes = {}
+local function shape_of(text)
+  local n = tonumber(text)
+  local shape = {step = steps[math.floor(n / 10000)], keys = math.floor(n / 100) % 100, args = n % 100}
+  shapes[text] = shape
+  return shape
+end
+
+-- All steps share the tables `keys` and `args`. `had` and `held`: their sizes at the last step.
+local out, keys, args, had, held = {}, {}, {}, 0, 0
+local key, arg, last, declared = 0, 1, #ARGV, #KEYS > 0
+while arg <= last do
+  local shape = shapes[ARGV[arg]] or shape_of(ARGV[arg])
+  local nkeys, nargs = shape.keys, shape.args
   for i = 1, nkeys do keys[i] = declared and KEYS[key + i] or ARGV[arg + i] end
-  for i = #keys, nkeys + 1, -1 do keys[i] = nil end
+  for i = nkeys + 1, had do keys[i] = nil end
   if declared then key = key + nkeys else arg = arg + nkeys end
   for i = 1, nargs do args[i] = ARGV[arg + i] end
-  for i = #args, nargs + 1, -1 do args[i] = nil end
-  arg = arg + nargs + 1
+  for i = nargs + 1, held do args[i] = nil end
+  had, held, arg = nkeys, nargs, arg + nargs + 1
 
-  local ok, reply = pcall(step, keys, args)
+  local ok, reply = pcall(shape.step, keys, args)
   if type(reply) == 'table' and reply.err then
     reply = {'!', reply.err}
   elseif not ok then

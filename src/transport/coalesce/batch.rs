@@ -107,18 +107,25 @@ pub(super) fn work(call: &Call) -> usize {
 /// Builds one call that runs all of `batch`. If `declared`, the call declares its keys.
 fn together(many: &'static Script, batch: &[Queued], declared: bool) -> Call {
     let keys = if declared { batch.iter().map(|queued| queued.call.keys).sum() } else { 0 };
-    let all: usize = batch.iter().map(|queued| queued.call.words.len() + 3).sum();
+    let all: usize = batch.iter().map(|queued| queued.call.words.len() + 1).sum();
     let mut words = Vec::with_capacity(all);
     for Queued { call, .. } in batch.iter().filter(|_| declared) {
         words.extend(call.words[..call.keys].iter().cloned());
     }
-    let int = |count: usize| Arg::Int(i64::try_from(count).unwrap_or(i64::MAX));
     for Queued { call, .. } in batch {
-        let number = call.script.many.map_or(0, |(_, number)| number);
-        words.extend([Arg::Int(number), int(call.keys), int(call.words.len() - call.keys)]);
+        words.push(Arg::Int(shape(call)));
         words.extend(call.words[if declared { call.keys } else { 0 }..].iter().cloned());
     }
     Call { script: many, keys, words }
+}
+
+/// Describes a step to `lua/common/many`: its script, and its numbers of keys and arguments.
+fn shape(call: &Call) -> i64 {
+    let number = call.script.many.map_or(0, |(_, number)| number);
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let (keys, args) = (count(call.keys), count(call.words.len() - call.keys));
+    debug_assert!(keys < 100 && args < 100, "{}", call.script.name);
+    number * 10_000 + keys * 100 + args
 }
 
 /// Outcome of one step, from its part of the batch's reply. A pair of `!` and a text is the step's error.
