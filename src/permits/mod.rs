@@ -13,8 +13,8 @@
 //!
 //! Fair permits put a [fair lock](crate::fair) in front of the permits. A request acquires the fair lock, waits for its
 //! permits, and releases the fair lock. So only one request at a time waits for permits, and the others wait in the
-//! fair lock's queue, in the order of arrival. If a request is lost from the queue or its fair lock is lost, only the
-//! order suffers: the permits have their own state.
+//! fair lock's queue, in the order of arrival. If the fair lock or a place in its queue is lost, requests may be
+//! served out of order. The limit still holds, because the permits have their own keys.
 //!
 //! # Wire format
 //!
@@ -24,12 +24,12 @@
 //! |---|---|---|---|
 //! | set to n for the first time | `n` | | `n` |
 //! | change of the number | ± | | free count; sent only if permits were added |
-//! | acquire k | − k | k members added | free count after the acquire; sent only if expired permits were returned |
+//! | acquire k | − k | k members added | free count; sent only if expired permits were returned, also by a refused acquire |
 //! | renew, extend | | new scores | |
 //! | release k | + k | k members removed | free count |
 //!
 //! - A member of the leases is a permit's id (16 bytes). Its score is the end of the permit's lease in ms.
-//! - An expired permit stays in the leases until the next acquire returns it to the free count.
+//! - An expired permit stays in the leases until an acquire, or the release of its guard, returns it to the free count.
 //! - A waiter retries when enough leases for its request have ended.
 //! - A free count below 1 is never sent, because Redisson's waiters fail on negative numbers. After a change of the
 //!   number, Redisson sends the new total or the added number.
@@ -47,6 +47,7 @@ use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
 use crate::fair::{self, FairLock};
 use crate::guard::Guard;
+use crate::lock::DistLock as _;
 use crate::names::LockName;
 
 mod admin;
@@ -113,7 +114,8 @@ pub struct Permits {
 pub struct HeldPermit {
     /// The permit's id.
     pub id: PermitId,
-    /// The time until its lease ends by the server's clock. `None`: its lease has no end. Only Redisson grants this.
+    /// The time until its lease ends by the server's clock. `None` if the lease has no end. Only Redisson's clients
+    /// acquire such permits.
     pub remaining: Option<Duration>,
 }
 
@@ -146,7 +148,8 @@ impl Permits {
     /// request for many permits is not overtaken by later requests for few.
     ///
     /// Only requests through fair permits are ordered. Other requests for the same name, Java's included, still take
-    /// free permits at any time. [`try_acquire`](Self::try_acquire) returns `None` if another request waits.
+    /// free permits at any time. [`try_acquire`](Self::try_acquire) returns `None` while another request waits
+    /// or is being served.
     ///
     /// If the process of the first request dies, the next request continues when the lease of the dead process has ended
     /// (the watchdog's lease, 30 s by default). A dead process behind the first delays the others for at most
@@ -154,9 +157,10 @@ impl Permits {
     ///
     /// # Cost
     ///
-    /// This call: none. An acquire has two round trips and three commands if nobody waits, in place of one: it acquires
-    /// the fair lock first, and releases it in the background. A waiting request costs what a waiter of a
-    /// [fair lock](crate::FairLock) costs. Metrics count the fair lock as flavour `fair`.
+    /// This call: none. If nobody waits, an acquire needs two round trips and three commands instead of one each: it
+    /// acquires the fair lock, acquires the permits, and releases the fair lock in the background. A try needs one
+    /// round trip and one command more. A waiting request costs what a waiter of a [fair lock](crate::FairLock) costs.
+    /// Metrics count the fair lock as flavour `fair`.
     ///
     /// # Examples
     ///
@@ -177,7 +181,7 @@ impl Permits {
 
     /// Acquires `n` permits, all or none. Waits until they are free. The watchdog renews them while the guard lives.
     ///
-    /// The call waits for ever if no number is set, or if `n` is larger than the total.
+    /// If no number is set, or `n` is larger than the total, the call waits until the number is set or raised.
     ///
     /// # Cost
     ///
@@ -256,6 +260,10 @@ impl Permits {
         }
         how.check()?;
         let Some(line) = &self.line else { return self.take(n, how).await };
+        if how.wait == Some(Duration::ZERO) {
+            // A try does not take the fair lock, so concurrent tries do not refuse each other.
+            return if line.is_locked().await? { Ok(None) } else { self.take(n, how).await };
+        }
         let began = self.client.engine().now();
         let turn = Acquire { wait: how.wait, own_owner: true, ..Acquire::new() };
         let Some(_turn) = line.acquire(turn).await? else { return Ok(None) };

@@ -15,7 +15,7 @@
 //! - A release is repeated until it is answered.
 //! - If an acquire fails or is dropped, it is undone in the background.
 //!
-//! If the server cannot be reached for these 30 s, permits in doubt may stay taken. A warning is logged then.
+//! If the server cannot be reached for 24 s, permits in doubt may stay taken. A warning is logged then.
 //!
 //! A token costs a Redis key of about 150 bytes for 30 s. There is one for each name and each command that the client
 //! had in flight at once. Java clients do not see tokens.

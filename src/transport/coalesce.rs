@@ -1,10 +1,13 @@
 //! Group commit: under load, calls that arrive while others are in flight are sent together, as one command.
 //!
-//! 1. While few calls are in flight, a call is sent at once, by itself.
-//! 2. Otherwise it queues. A job sends queued calls as a *batch*: one command, and so one trip through the client, the
-//!    socket and the server's dispatcher. Each call is a *step* of that command, and succeeds or fails by itself.
-//! 3. Up to `WINDOW` batches per connection are in flight. A batch takes an equal share of all calls. If one batch took
-//!    all of them, server and client would wait for each other.
+//! 1. While few calls and no batches are in flight, a call is sent at once, by itself.
+//! 2. Otherwise it queues. A background task sends queued calls as a *batch*: one command, so client, socket and server
+//!    have the cost of one command. Each call is a *step* of that command, and succeeds or fails by itself.
+//! 3. Up to `WINDOW` batches per connection are in flight; to a loaded server of a cluster, only one (`CROWD`). A batch
+//!    takes a `WINDOW`th of the work of all calls, queued or in flight. If one batch took all of it, the server would
+//!    wait while the client reads the replies, and the client while the server runs the batch.
+//!
+//! A batch to a server of a cluster declares no keys (`transport/undeclared.rs`).
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -76,7 +79,7 @@ impl Transport for Coalesced {
             match answered {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) if core.reaper.is_stopped() => Err(Fault::closed()),
-                // The runtime is ending, and has dropped the task with the command before this caller.
+                // The runtime is ending. It dropped the task that sends the batch, and this caller still runs.
                 Some(Err(_)) => Err(Fault::runtime_gone()),
                 None => Err(Fault::no_answer()),
             }
@@ -91,7 +94,7 @@ impl Transport for Coalesced {
         self.core.inner.trouble()
     }
 
-    /// Not batched here, because lanes (`distlock_wire::Lanes`) send these calls in groups.
+    /// Not batched: `distlock_wire::Lanes` already groups acknowledged calls.
     fn run_acknowledged(
         &self,
         call: Call,

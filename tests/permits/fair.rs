@@ -1,4 +1,4 @@
-//! Fair permits: order over all clients, and what a waiter leaves behind when it gives up or dies.
+//! Fair permits: order across clients, and clean-up after a request that gives up or dies.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn joins(gate: &Permits, n: u32, admin: &Client, ahead: usize) -> JoinHand
     task
 }
 
-/// Starts a request that waits in front of the line: it holds the fair lock, and sleeps until permits are released.
+/// Starts a request. Returns when it holds the fair lock and waits for permits.
 async fn leads(gate: &Permits, n: u32, client: &Client, admin: &Client) -> JoinHandle<distlock::PermitGuard> {
     let task = waits(gate, n);
     let state = async || {
@@ -54,7 +54,7 @@ async fn requests_of_several_clients_are_served_in_order_of_arrival() {
                 order.lock().push(n);
                 guard.release().await.unwrap();
             }));
-            // The first request has left the line: it waits for the permit.
+            // Request 0 holds the fair lock, so n requests are queued.
             becomes("requests in the line", n, async || line(&holder).await).await;
             if n == 0 {
                 becomes("waiting tasks", 1, async || clients[0].stats().waiting).await;
@@ -70,7 +70,8 @@ async fn requests_of_several_clients_are_served_in_order_of_arrival() {
     .await;
 }
 
-/// One permit is free all the time. Requests without order take it; later fair requests do not.
+/// At least one permit is free until the large request is served. A request without order can take it. A later fair
+/// request cannot.
 #[tokio::test]
 async fn large_request_is_not_overtaken_by_later_fair_requests() {
     permits(async |bed| {
@@ -95,7 +96,24 @@ async fn large_request_is_not_overtaken_by_later_fair_requests() {
     .await;
 }
 
-/// Inside an owner's scope, a fair lock would be re-entered, so two requests would be first at once.
+/// A try does not hold the fair lock, so tries do not refuse each other.
+#[tokio::test]
+async fn tries_without_a_waiting_request_take_all_permits() {
+    permits(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        with(&client, "gate", 6).await;
+        let gates = [fair(&client), fair(&other)];
+        let first = [take(&gates[0], 1).await, take(&gates[0], 1).await];
+        let tries = futures::future::join_all((0..4).map(|n| take(&gates[n % 2], 1))).await;
+        assert!(is_busy(&gates[0], 1).await);
+        for guard in first.into_iter().chain(tries) {
+            guard.release().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// If a request used the scope's owner for the fair lock, the second request would re-enter it and overtake.
 #[tokio::test]
 async fn requests_of_one_owner_scope_wait_for_each_other() {
     permits(async |bed| {
@@ -122,7 +140,7 @@ async fn requests_of_one_owner_scope_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn request_whose_wait_ends_or_that_is_dropped_makes_way_for_the_next() {
+async fn next_request_continues_after_the_first_times_out_or_is_dropped() {
     permits(async |bed| {
         let (admin, client) = (bed.client().await, bed.client().await);
         let there = with(&admin, "gate", 2).await;
@@ -153,7 +171,8 @@ async fn request_whose_wait_ends_or_that_is_dropped_makes_way_for_the_next() {
     .await;
 }
 
-/// Drops the request at each await: in the line, and in front of it. Afterwards nothing of it is left in Redis.
+/// Drops the request at its first awaits: with free permits, first in the queue, and behind another request. Nothing is
+/// left in Redis.
 #[tokio::test]
 async fn fair_request_dropped_at_any_await_leaves_nothing() {
     permits(async |bed| {
@@ -172,7 +191,7 @@ async fn fair_request_dropped_at_any_await_leaves_nothing() {
             nothing_left((3, 0), format!("free permits, dropped at await {at}")).await;
             at += 1;
         }
-        assert!(at > 1, "the request has waited for nothing");
+        assert!(at > 1, "the request has no await point");
         nothing_left((3, 0), "held and dropped".to_owned()).await;
         let held = take(&there, 2).await;
         for at in 0..14 {
@@ -192,7 +211,8 @@ async fn fair_request_dropped_at_any_await_leaves_nothing() {
     .await;
 }
 
-/// The first request's client ends with its runtime. Nothing is released, so the fair lock's lease must end.
+/// The first client dies with its runtime and releases nothing. The next request continues when the lease of the fair
+/// lock ends.
 #[tokio::test]
 async fn next_request_continues_when_the_client_in_front_has_died() {
     permits(async |bed| {
@@ -218,7 +238,7 @@ async fn next_request_continues_when_the_client_in_front_has_died() {
 }
 
 #[tokio::test]
-async fn fair_acquire_costs_three_commands_and_a_refused_try_one() {
+async fn fair_acquire_and_release_cost_four_commands_and_a_refused_try_one() {
     permits(async |bed| {
         let (admin, client) = (bed.still_client().await, bed.still_client().await);
         let there = with(&admin, "gate", 2).await;
@@ -235,7 +255,7 @@ async fn fair_acquire_costs_three_commands_and_a_refused_try_one() {
         let front = leads(&fair(&client), 1, &client, &admin).await;
         sent(bed).await;
         assert!(is_busy(&fair(&admin), 1).await);
-        assert_eq!(sent(bed).await, only(&[("evalsha", 1)]), "behind the line");
+        assert_eq!(sent(bed).await, only(&[("evalsha", 1)]), "a refused try");
         held.release().await.unwrap();
         ends("the request in front", front).await.unwrap().release().await.unwrap();
     })

@@ -8,8 +8,7 @@ use crate::error::passing::{Cause, Passing};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 
-/// This many bytes of text arguments count as one more unit of [`work`], because a script takes longer for a longer
-/// list of holds.
+/// Bytes of text arguments that add 1 to [`work`]: a script takes longer for a longer list of holds.
 const BYTES: usize = 512;
 
 impl Core {
@@ -23,8 +22,7 @@ impl Core {
         let outcome = self.inner.run(together(many, &batch, self.undeclared.is_none())).await;
         match outcome {
             Ok(Reply::List(replies)) if replies.len() == batch.len() => self.answer(batch, replies).await,
-            // Refused before any step ran. CROSSSLOT is final for this server; NOPERM may be about a single key or
-            // command.
+            // No step ran. After CROSSSLOT, this server gets no more batches. NOPERM may concern one key or command.
             Err(fault)
                 if fault.kind == FaultKind::Refused
                     && ["CROSSSLOT", "NOPERM"].iter().any(|code| fault.message.starts_with(code)) =>
@@ -54,9 +52,9 @@ impl Core {
         }
     }
 
-    /// Passes the replies of a batch's steps on to their callers. In a batch without declared keys, the server may
-    /// refuse a step because the step's key is not here or not accessible. The step is then sent again alone, with its
-    /// keys declared, and the server runs it or reports where the key is.
+    /// Passes the replies of a batch's steps on to their callers. Without declared keys, the server refuses a
+    /// step whose key has moved or is not accessible. That step is sent again alone, with declared keys. The server
+    /// then runs it, or names the server that has the key.
     async fn answer(&self, batch: Vec<Queued>, replies: Vec<Reply>) {
         let mut elsewhere = Vec::new();
         for (queued, reply) in batch.into_iter().zip(replies) {
@@ -80,9 +78,10 @@ impl Core {
         }
     }
 
-    /// Sends each call alone. Returns how many calls the server carried out.
+    /// Sends each call alone. Returns how many calls the server carried out. Calls whose callers are gone are not sent:
+    /// their callers have reported them, and expect no copy later than a command timeout after that.
     async fn run_singly(&self, batch: Vec<Queued>) -> usize {
-        let all = batch.into_iter().map(|queued| async move {
+        let all = batch.into_iter().filter(|queued| !queued.answer.is_closed()).map(|queued| async move {
             let outcome = self.inner.run(queued.call).await;
             let is_done = outcome.is_ok();
             let _ = queued.answer.send(outcome);
@@ -119,16 +118,21 @@ fn together(many: &'static Script, batch: &[Queued], declared: bool) -> Call {
     Call { script: many, keys, words }
 }
 
+/// True if [`shape`] can describe the call.
+pub(super) const fn has_shape(call: &Call) -> bool {
+    call.keys < 100 && call.words.len() - call.keys < 100
+}
+
 /// Describes a step to `lua/common/many`: its script, and its numbers of keys and arguments.
 fn shape(call: &Call) -> i64 {
     let number = call.script.many.map_or(0, |(_, number)| number);
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let (keys, args) = (count(call.keys), count(call.words.len() - call.keys));
-    debug_assert!(keys < 100 && args < 100, "{}", call.script.name);
+    debug_assert!(has_shape(call), "{}", call.script.name);
     number * 10_000 + keys * 100 + args
 }
 
-/// Outcome of one step, from its part of the batch's reply. A pair of `!` and a text is the step's error.
+/// Converts a step's entry in the batch's reply. A pair of `!` and a text is an error.
 fn outcome_of_step(reply: Reply) -> Outcome {
     match reply {
         Reply::List(parts) => match parts.as_slice() {

@@ -1,21 +1,22 @@
-//! Which calls are sent at once, and which wait in the queue for a shared command.
+//! The queue: decides whether a call is sent at once or in a batch, and when a batch is sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::Outcome;
+use super::batch::has_shape;
 use crate::config::Options;
 use crate::runtime::reaper::Reaper;
 use crate::transport::script::Script;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Transport};
 
-/// With this many single calls in flight per connection, further calls queue. For fewer calls, batches cost more than they
+/// Maximum single calls in flight per connection. Further calls queue. Below this number, batches cost more than they
 /// save.
 const SINGLES: usize = 4;
 
@@ -23,19 +24,19 @@ const SINGLES: usize = 4;
 /// reads the replies of another.
 const WINDOW: usize = 3;
 
-/// A batch takes this much work before another batch is begun.
+/// Lower limit of a batch's share of the work.
 const LEAST: usize = 4;
 
-/// After a command with at least this many calls, a server of a cluster gets one command at a time. Reason: calls are
-/// spread over the servers of a cluster, so each queue fills more slowly. Many small commands cost more than a few
-/// large commands.
+/// If the last batch to a server of a cluster had at least this many calls, the next batch waits for its reply. Reason:
+/// the calls are spread over the servers, so each queue fills more slowly, and many small commands cost more than a few
+/// large ones.
 const CROWD: usize = 4;
 
-/// Maximum work in one command (see `work` in `batch.rs`). A script blocks the server while it runs, for about 4 to 10
-/// µs a call.
+/// Maximum work in one command (see `work` in `batch.rs`). Limited because a script blocks the server, for about 4
+/// to 10 µs a call.
 const MOST: usize = 64;
 
-/// A queue with a larger capacity than this frees memory when its calls are sent.
+/// A queue with a larger capacity than this shrinks once less than an eighth of the capacity is used.
 const LONG: usize = 256;
 
 pub(super) struct Core {
@@ -46,14 +47,15 @@ pub(super) struct Core {
     singles: usize,
     window: usize,
     pub(super) timeout: Duration,
-    /// True once the server has refused calls of several names in one command, as a cluster behind a proxy does.
+    /// True once the server has refused a batch with `CROSSSLOT`: it is a cluster behind a proxy.
     pub(super) refused: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Number of single calls in flight. Their callers poll them, so they may stay in flight for any time.
+    /// Number of single calls in flight. Each is polled by its caller's task. If that task does not run, the
+    /// call stays in flight.
     singles: usize,
     /// Number of batches in flight.
     batches: usize,
@@ -73,7 +75,7 @@ pub(super) struct Queued {
     pub(super) answer: oneshot::Sender<Outcome>,
 }
 
-/// A command in flight. Dropped when the command is answered or given up, which makes room for queued calls.
+/// A command in flight. Its drop, when the command is answered or given up, lets queued calls start.
 pub(super) struct InFlight {
     core: Arc<Core>,
     is_single: bool,
@@ -93,7 +95,8 @@ impl Drop for InFlight {
     }
 }
 
-/// A job that will take a batch. If the job is dropped before it runs, the client has ended. Then all queued calls fail.
+/// Held by a job that will take a batch. If the job is dropped unpolled, the runtime has ended, and all queued calls
+/// fail.
 struct Due(Option<Arc<Core>>);
 
 impl Drop for Due {
@@ -147,7 +150,7 @@ impl Core {
 
     /// Changes the state, then starts a job that sends a batch, if there is room.
     ///
-    /// The job takes its batch when it runs. So the batch has the calls of all tasks that were ready before the job.
+    /// The job takes its batch when it is polled, so calls of tasks that run before the job are in the batch.
     fn change(core: &Arc<Self>, by: impl FnOnce(&mut State)) {
         let mut state = core.state.lock();
         by(&mut state);
@@ -166,11 +169,13 @@ impl Core {
     }
 
     async fn send(core: &Arc<Self>) {
-        let mut next = None;
+        // Calls without callers are dropped after the mutex is unlocked, because a drop may run foreign code.
+        let (mut next, mut gone) = (None, Vec::new());
         Self::change(core, |state| {
             state.is_due = false;
-            next = core.next(state);
+            next = core.next(state, &mut gone);
         });
+        drop(gone);
         if let Some((batch, work)) = next {
             let in_flight = InFlight { core: Arc::clone(core), is_single: false, work };
             core.run(batch).await;
@@ -179,17 +184,21 @@ impl Core {
     }
 
     fn has_room(&self, state: &State) -> bool {
-        let is_crowded = self.undeclared.is_some() && state.is_crowded;
-        state.batches < if is_crowded { 1 } else { self.window }
+        state.batches < self.window(state)
     }
 
-    /// Takes the next batch from the queue if there is room. Calls whose callers are gone are removed unsent.
-    fn next(&self, state: &mut State) -> Option<(Vec<Queued>, usize)> {
+    /// Maximum batches in flight.
+    fn window(&self, state: &State) -> usize {
+        if self.undeclared.is_some() && state.is_crowded { 1 } else { self.window }
+    }
+
+    /// Takes the next batch from the queue if there is room. Calls whose callers are gone are moved to `gone`.
+    fn next(&self, state: &mut State, gone: &mut Vec<Queued>) -> Option<(Vec<Queued>, usize)> {
         if !self.has_room(state) {
             return None;
         }
         // An equal share of all calls for each batch.
-        let most = state.work.div_ceil(self.window).clamp(LEAST, MOST);
+        let most = state.work.div_ceil(self.window(state)).clamp(LEAST, MOST);
         let (mut batch, mut work): (Vec<Queued>, usize) = (Vec::new(), 0);
         while let Some(queued) = state.queue.front() {
             let fits = |first: &Queued| work + queued.work <= most && std::ptr::eq(first.many, queued.many);
@@ -199,6 +208,7 @@ impl Core {
             let Some(queued) = state.queue.pop_front() else { break };
             if queued.answer.is_closed() {
                 state.work -= queued.work;
+                gone.push(queued);
                 continue;
             }
             work += queued.work;
@@ -218,7 +228,10 @@ impl Core {
 
     /// True for a call that may share a command with others.
     pub(super) fn is_shared(&self, call: &Call) -> bool {
-        // In a cluster, a call is shared only if it touches one key, because some of several keys may have moved.
+        if self.refused.load(Ordering::Relaxed) || !has_shape(call) {
+            return false;
+        }
+        // In a cluster, only calls with one key are shared. With several keys, some may have moved and others not.
         let is_of_one_key = call.keys == 1 && !call.script.reaches_beyond;
         self.undeclared.as_ref().is_none_or(|undeclared| is_of_one_key && undeclared.is_taken())
     }

@@ -6,7 +6,7 @@
 //! | call | ours | Redisson |
 //! |---|---|---|
 //! | acquire of k | reclaims all, after it has taken | reclaims at most k, before it takes |
-//! | release of several ids, change of a lease, reads | reclaims nothing | reclaims all |
+//! | release of several ids (if all are held), change of a lease, reads | reclaims nothing | reclaims all |
 //! | release of one id | refuses an expired permit | returns an expired permit, and answers false |
 //!
 //! Other differences are named where they are modelled.
