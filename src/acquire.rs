@@ -37,10 +37,9 @@ pub struct Acquire {
     pub(crate) not_reentrant: bool,
     /// True if `owner` was created for this acquire, and so holds nothing else.
     pub(crate) holds_nothing: bool,
-    /// True if the acquire has an owner of its own even inside an [`Owner::scope`].
-    pub(crate) own_owner: bool,
-    /// True for a member of a group lock (multi lock, RedLock), whose guard becomes a part of the group's guard.
-    pub(crate) grouped: bool,
+    /// True for a lock inside another object: a member of a multi lock or RedLock, or the fair lock of fair permits. Its
+    /// guard does not reach the user, and the owner of an [`Owner::scope`] does not count.
+    pub(crate) is_inner: bool,
     /// How long the group's acquire had waited when this acquire of a member began. A reader's `hold_back` counts from
     /// the start of the group's acquire.
     pub(crate) waited_before: Duration,

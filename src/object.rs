@@ -60,7 +60,7 @@ impl<F> Lock<F> {
     /// The lock is held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.acquire(how).await? { .. }`,
     /// not `if lock.acquire(how).await?.is_some() { .. }`.
     pub async fn acquire(&self, how: Acquire) -> Result<Option<Guard>> {
-        let guard = if how.grouped { Guard::part } else { Guard::new };
+        let guard = if how.is_inner { Guard::part } else { Guard::new };
         let grant = acquire::acquire(self.client.engine(), &self.protocol, how).await?;
         Ok(grant.map(|grant| guard(grant, self.client.handle())))
     }

@@ -89,9 +89,9 @@ impl Request {
         engine.check(protocol.name())?;
         engine.check_open()?;
         let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited_before);
-        // Permits have no owner that the caller could name.
-        let unowned = how.own_owner || protocol.nature().is_counted();
-        let given = how.owner.or_else(Owner::current).filter(|_| !unowned);
+        // Permits have no owner.
+        let may_use_scope = !how.is_inner && !protocol.nature().is_counted();
+        let given = how.owner.or_else(|| Owner::current().filter(|_| may_use_scope));
         let fresh = given.is_none();
         if let Some(owner) = &given {
             // The caller may reuse this owner, so the client must not recycle it for other acquires.

@@ -41,8 +41,7 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquir
         owner: Some(owner.clone()),
         not_reentrant: asked.not_reentrant,
         holds_nothing: asked.owner.is_none() && Owner::current().is_none(),
-        own_owner: false,
-        grouped: true,
+        is_inner: true,
         waited_before: deadline.waited(),
         ends_with_failure: false,
     }

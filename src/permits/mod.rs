@@ -265,7 +265,7 @@ impl Permits {
             return if line.is_locked().await? { Ok(None) } else { self.take(n, how).await };
         }
         let began = self.client.engine().now();
-        let turn = Acquire { wait: how.wait, own_owner: true, ..Acquire::new() };
+        let turn = Acquire { wait: how.wait, is_inner: true, ..Acquire::new() };
         let Some(_turn) = line.acquire(turn).await? else { return Ok(None) };
         let waited = self.client.engine().now().since(began);
         // The drop of `_turn` releases the fair lock in the background.
