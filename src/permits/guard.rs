@@ -151,6 +151,36 @@ impl PermitGuard {
         self.0.extend(lease).await
     }
 
+    /// Ends the guard without releasing the permits, and returns their ids. Any process may then release or extend the
+    /// permits by id. They are no longer renewed, so they end with their lease. A shutdown does not release them.
+    ///
+    /// # Cost
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// Another process releases the permit when the job ends:
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use distlock::Acquire;
+    /// # async fn example(gate: distlock::Permits) -> distlock::Result<()> {
+    /// let lease = Acquire::new().lease(Duration::from_secs(3600));
+    /// if let Some(guard) = gate.acquire_with(1, lease).await? {
+    ///     let ids = guard.into_ids();
+    ///     println!("started job with permit {}", ids[0]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "without the ids nobody can release the permits before their lease ends"]
+    pub fn into_ids(self) -> Vec<PermitId> {
+        let ids = self.ids();
+        drop(self.0.into_owner());
+        ids
+    }
+
     /// Releases the permits.
     ///
     /// # Cost

@@ -257,3 +257,21 @@ async fn permit_released_while_nobody_waits_is_found_at_once() {
     })
     .await;
 }
+
+/// Neither a renewal nor the shutdown of the first client changes the lease.
+#[tokio::test]
+async fn permits_given_up_by_their_guard_keep_their_lease_until_another_client_releases_them() {
+    permits(async |bed| {
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
+        let (here, there) = (with(&client, "gate", 3).await, other.permits("gate"));
+        let watched = take(&here, 1).await.into_ids();
+        let leased = here.acquire_with(2, Acquire::new().lease(secs(3600))).await.unwrap().unwrap().into_ids();
+        assert_eq!((watched.len(), leased.len(), client.renew_now().await.renewed), (1, 2, 0));
+        client.shutdown(secs(1)).await.unwrap();
+        assert_eq!(counts(&there).await, (0, 3));
+        assert!(there.extend_ids(&leased, secs(7200)).await.unwrap());
+        assert!(there.release_ids(&leased).await.unwrap() && there.release_ids(&watched).await.unwrap());
+        assert_eq!(counts(&there).await, (3, 0));
+    })
+    .await;
+}
