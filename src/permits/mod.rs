@@ -32,7 +32,7 @@
 //! - An expired permit stays in the leases until an acquire, or the release of its guard, returns it to the free count.
 //! - A waiter retries when enough leases for its request have ended.
 //! - A free count below 1 is never sent, because Redisson's waiters fail on negative numbers. After a change of the
-//!   number, Redisson sends the new total or the added number.
+//!   number, Redisson sends the new total or the added number; we send the free count.
 
 use std::fmt;
 use std::sync::Arc;
