@@ -161,8 +161,9 @@ impl<'a> Crowd<'a> {
         let firsts: Vec<String> = owners.iter().map(|owner| cover(NAME, owner, 1)).collect();
         let keys: Vec<&str> = firsts.iter().flat_map(|first| [NAME, first]).collect();
         let steps = owners.iter().map(|owner| giving(owner, &channel));
-        let count = giving("", "").len().to_string();
-        let args: Vec<&str> = steps.flat_map(|args| [&["2", "2", &count][..], &args].concat()).collect();
+        // The second script of the batch, with two keys.
+        let shape = (2 * 10_000 + 2 * 100 + giving("", "").len()).to_string();
+        let args: Vec<&str> = steps.flat_map(|args| [&[&*shape][..], &args].concat()).collect();
         self.run("many", &keys, &args).await
     }
 
