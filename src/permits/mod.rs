@@ -151,8 +151,10 @@ impl Permits {
     /// free permits at any time. [`try_acquire`](Self::try_acquire) returns `None` while another request waits
     /// or is being served.
     ///
-    /// If the process of the first request dies, the next request continues when the lease of the dead process has ended
-    /// (the watchdog's lease, 30 s by default). A dead process behind the first delays the others for at most
+    /// A request for more permits than the total blocks all later ones until the total is raised or its wait runs out.
+    ///
+    /// If the process of the first request dies, the next request continues when the lease of the dead process has
+    /// ended (the watchdog's lease, 30 s by default). A dead process behind the first delays the others for at most
     /// [`Options::fair_wait`](crate::Options::fair_wait) (5 s).
     ///
     /// # Cost
@@ -256,7 +258,7 @@ impl Permits {
         }
         if how.owner.is_some() {
             let what = format!("permits of {:?} have no owner: leave Acquire::owner out", self.name());
-            return Err(Error::Config { what });
+            return Err(Error::config(what));
         }
         how.check()?;
         let Some(line) = &self.line else { return self.take(n, how).await };

@@ -110,7 +110,7 @@ async fn dead_party_breaks_its_round_and_the_next_round_works() {
     .await;
 }
 
-/// A party whose keys were deleted is told so, even if others have ended a round with new keys before it looks.
+/// A party whose keys were deleted gets an error, even if others have ended a round with new keys before it looks.
 #[tokio::test]
 async fn deleted_keys_break_the_round_although_others_have_ended_one_since() {
     barriers(async |bed| {

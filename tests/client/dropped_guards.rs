@@ -47,6 +47,13 @@ async fn guard_dropped_at_once_is_warned_about_once_per_name() {
         drop(client.reentrant(&name("given")).lock().await.unwrap().into_owner());
         client.multi([name("a"), name("b")]).lock().await.unwrap().unlock().await.unwrap();
         RedLock::new([client.clone()], &name("red")).lock().await.unwrap().unlock().await.unwrap();
+        // The fair lock of fair permits is an inner guard, which the user does not see.
+        for n in 0..20 {
+            let gate = client.permits(&name(&format!("gate-{n}"))).fair();
+            assert!(gate.try_set_permits(1).await.unwrap());
+            gate.acquire(1).await.unwrap().release().await.unwrap();
+            assert!(gate.delete().await.unwrap());
+        }
         idle(&client).await;
         assert_eq!(warnings.count(&["dropped unused"]), before, "a guard that was used was warned of");
         client.reentrant(&name("given")).force_unlock().await.unwrap();

@@ -185,7 +185,7 @@ impl<'a> Subject<'a> {
         keys
     }
 
-    /// How much longer the lock's longest key is than its name. The limit of names ignores the leases of permits.
+    /// Bytes by which the lock's longest key exceeds its name. The limit of names ignores the leases of permits.
     pub fn added_to_names(&self) -> usize {
         if self.kind.is_permit { 0 } else { self.keys_of("").iter().map(String::len).max().unwrap_or(0) }
     }

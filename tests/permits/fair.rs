@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::rig::{counts, is_busy, permits, take, waits, with};
 use bed::cost::{only, sent};
 use bed::harm::cut_at;
-use bed::{becomes, ends, idle, ms, secs};
+use bed::{becomes, ends, eventually, idle, ms, secs, with_longer_waits};
 
 /// Number of requests in the line of the fair permits `gate`.
 async fn line(client: &Client) -> usize {
@@ -19,6 +19,12 @@ async fn line(client: &Client) -> usize {
 
 fn fair(client: &Client) -> Permits {
     client.permits("gate").fair()
+}
+
+/// Waits until a request holds the fair lock.
+async fn fair_lock_is_taken(admin: &Client) {
+    let is_taken = async || admin.fair("distlock_line:{gate}").is_locked().await.unwrap();
+    becomes("the fair lock is taken", true, is_taken).await;
 }
 
 /// Starts a request. Returns when it waits in the line, behind `ahead` others.
@@ -127,8 +133,7 @@ async fn requests_of_one_owner_scope_wait_for_each_other() {
         };
         let large = request(2);
         becomes("waiting tasks", 1, async || client.stats().waiting).await;
-        becomes("the fair lock", true, async || client.fair("distlock_line:{gate}").state().await.unwrap().is_locked())
-            .await;
+        fair_lock_is_taken(&client).await;
         let small = request(1);
         becomes("requests in the line", 1, async || line(&admin).await).await;
         assert_eq!(counts(&there).await, (1, 1), "the second request overtook the first");
@@ -140,31 +145,45 @@ async fn requests_of_one_owner_scope_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn next_request_continues_after_the_first_times_out_or_is_dropped() {
+async fn next_request_continues_after_the_first_is_dropped() {
     permits(async |bed| {
         let (admin, client) = (bed.client().await, bed.client().await);
         let there = with(&admin, "gate", 2).await;
         let held = take(&there, 1).await;
-        for ends_by_itself in [true, false] {
+        let front = leads(&fair(&client), 2, &client, &admin).await;
+        let next = joins(&fair(&client), 1, &admin, 0).await;
+        front.abort();
+        ends("the next request", next).await.unwrap().release().await.unwrap();
+        held.release().await.unwrap();
+        assert_eq!(counts(&there).await, (2, 0));
+    })
+    .await;
+}
+
+/// The wait of the first request must not end before the next one waits behind it.
+#[tokio::test]
+async fn next_request_continues_after_the_first_times_out() {
+    permits(async |bed| {
+        let (admin, client) = (bed.client().await, bed.client().await);
+        let there = with(&admin, "gate", 2).await;
+        let held = take(&there, 1).await;
+        with_longer_waits(ms(500), async |wait| {
             let gate = fair(&client);
             let front = tokio::spawn({
                 let gate = gate.clone();
-                async move { gate.acquire_for(2, if ends_by_itself { ms(600) } else { secs(3600) }).await.unwrap() }
+                async move { gate.acquire_for(2, wait).await }
             });
-            becomes("the fair lock", true, async || {
-                admin.fair("distlock_line:{gate}").state().await.unwrap().is_locked()
-            })
-            .await;
+            let is_taken = async || admin.fair("distlock_line:{gate}").is_locked().await.unwrap();
+            eventually("the front", async || front.is_finished() || is_taken().await).await;
             let next = waits(&gate, 1);
-            if !ends_by_itself {
-                becomes("requests in the line", 1, async || line(&admin).await).await;
-                front.abort();
-            } else {
-                assert!(ends("the wait in front", front).await.unwrap().is_none());
-            }
+            eventually("the line", async || front.is_finished() || line(&admin).await == 1).await;
+            let has_waited = !front.is_finished() && !next.is_finished();
+            let front = ends("the wait in front", front).await.unwrap();
+            assert!(!matches!(front, Ok(Some(_))), "one permit is held: {front:?}");
             ends("the next request", next).await.unwrap().release().await.unwrap();
-            assert!(gate.acquire_for(2, ms(50)).await.unwrap().is_none());
-        }
+            (has_waited && matches!(front, Ok(None))).then_some(())
+        })
+        .await;
         held.release().await.unwrap();
         assert_eq!(counts(&there).await, (2, 0));
     })
@@ -174,7 +193,7 @@ async fn next_request_continues_after_the_first_times_out_or_is_dropped() {
 /// Drops the request at its first awaits: with free permits, first in the queue, and behind another request. Nothing is
 /// left in Redis.
 #[tokio::test]
-async fn fair_request_dropped_at_any_await_leaves_nothing() {
+async fn fair_request_dropped_at_its_first_awaits_leaves_nothing() {
     permits(async |bed| {
         let client = bed.connect(bed.builder().watchdog(secs(3600)).subscription_linger(ms(0)).poll_cap(ms(10))).await;
         let admin = bed.client().await;
@@ -225,8 +244,7 @@ async fn next_request_continues_when_the_client_in_front_has_died() {
             let client = options.connect().await.unwrap();
             client.permits("gate").fair().acquire(2).await
         });
-        becomes("the fair lock", true, async || admin.fair("distlock_line:{gate}").state().await.unwrap().is_locked())
-            .await;
+        fair_lock_is_taken(&admin).await;
         let client = bed.connect(bed.quick_builder()).await;
         let next = joins(&fair(&client), 1, &admin, 0).await;
         home.shutdown_background();

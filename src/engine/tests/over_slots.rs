@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::join_all;
 
-use super::done;
 use super::fake::{Fake, Fate};
+use super::{done, secs};
 use crate::engine::Engine;
 use crate::owner::client_id;
 use crate::runtime::reaper::Reaper;
@@ -18,6 +18,12 @@ use crate::transport::{Reply, Transport};
 use crate::{Client, Guard, Options, Result};
 
 const ELSEWHERE: &str = "ERR Script attempted to access a non local key in a cluster node";
+
+/// A batch's reply for this many calls whose keys are at another server.
+fn elsewhere(calls: usize) -> Reply {
+    let error = [&b"!"[..], ELSEWHERE.as_bytes()].map(|text| Reply::Text(Bytes::from_static(text)));
+    Reply::List(vec![Reply::List(error.to_vec()); calls])
+}
 
 /// A client of one server that it treats like a primary of a cluster.
 fn client() -> (Client, Arc<Fake>) {
@@ -61,11 +67,33 @@ async fn shared_command_over_slots_works_without_declared_keys() {
 #[tokio::test(start_paused = true)]
 async fn call_with_keys_elsewhere_is_sent_alone() {
     let (client, fake) = client();
-    let elsewhere =
-        Reply::List([&b"!"[..], ELSEWHERE.as_bytes()].map(|text| Reply::Text(Bytes::from_static(text))).to_vec());
-    fake.next("many", Fate::Answer(Reply::List(vec![elsewhere.clone(), elsewhere])));
+    fake.next("many", Fate::Answer(elsewhere(2)));
     let guards = ask(&client, 6).await;
     assert_eq!((fake.sent("many").len(), fake.sent("reentrant/acquire").len()), (1, 6));
+    drop(guards);
+    done(client, &fake).await;
+}
+
+/// The callers have timed out, and their undos have run. A copy of an acquire would take its lock again.
+#[tokio::test(start_paused = true)]
+async fn call_without_a_caller_is_not_sent_again() {
+    let (client, fake) = client();
+    fake.next("many", Fate::Later(elsewhere(2), secs(60)));
+    let locks: Vec<_> = (0..6).map(|n| client.reentrant(&n.to_string())).collect();
+    let got = join_all(locks.iter().map(|lock| lock.try_lock())).await;
+    assert!(got[4..].iter().all(Result::is_err), "{got:?}");
+    tokio::time::sleep(secs(90)).await;
+    assert_eq!(fake.sent("reentrant/acquire").len(), 4);
+    drop(got);
+    done(client, &fake).await;
+}
+
+/// The first batch takes a third of the calls. The next one waits for its reply, and takes all others.
+#[tokio::test(start_paused = true)]
+async fn loaded_server_gets_the_whole_queue_in_one_batch() {
+    let (client, fake) = client();
+    let guards = ask(&client, 4 + 64).await;
+    assert_eq!((fake.sent("many").len(), fake.sent("reentrant/acquire").len()), (2, 4));
     drop(guards);
     done(client, &fake).await;
 }

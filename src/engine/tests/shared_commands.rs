@@ -4,9 +4,9 @@ use bytes::Bytes;
 use futures::future::join_all;
 
 use super::fake::Fate;
-use super::{client, done, ms, secs, settle, takes, waiter};
+use super::{begin, client, done, got, ms, secs, settle, takes, waiter};
 use crate::transport::Reply;
-use crate::{Client, Error, Guard, Result};
+use crate::{Acquire, Client, Error, Guard, Result};
 
 /// Tries to acquire this many locks at once: four by single commands, up to four others by one batch.
 async fn ask(client: &Client, locks: usize) -> Vec<Result<Option<Guard>>> {
@@ -114,6 +114,16 @@ async fn server_that_answers_crossslot_gets_one_shared_command() {
         settle().await;
     }
     assert_eq!(fake.sent("many").len(), 1);
+    // Behind a proxy, slow servers do not delay calls to other servers.
+    let before = fake.sent("acquire").len();
+    fake.times(20, "acquire", || Fate::Slow(secs(1)));
+    let late = async {
+        tokio::time::sleep(ms(10)).await;
+        drop(got(ms(10), begin(&client.reentrant("late"), Acquire::new())).await);
+    };
+    let (slow, ()) = tokio::join!(ask(&client, 20), late);
+    assert_eq!((fake.sent("acquire").len(), slow.iter().all(held)), (before + 21, true));
+    drop(slow);
     done(client, &fake).await;
 }
 

@@ -53,7 +53,7 @@ impl Core {
     }
 
     /// Passes the replies of a batch's steps on to their callers. Without declared keys, the server refuses a
-    /// step whose key has moved or is not accessible. That step is sent again alone, with declared keys. The server
+    /// step whose key has moved or is not accessible. Such a step is sent again alone, with declared keys. The server
     /// then runs it, or names the server that has the key.
     async fn answer(&self, batch: Vec<Queued>, replies: Vec<Reply>) {
         let mut elsewhere = Vec::new();
