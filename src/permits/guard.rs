@@ -154,6 +154,10 @@ impl PermitGuard {
     /// Ends the guard without releasing the permits, and returns their ids. Any process may then release or extend the
     /// permits by id. They are no longer renewed, so they end with their lease. A shutdown does not release them.
     ///
+    /// The client no longer checks for a late copy of the acquire. If the acquire was repeated because its reply was
+    /// lost, a copy that arrives after the release takes the permits again, until their lease ends. So prefer short
+    /// leases, and let the other process call [`Permits::extend_ids`].
+    ///
     /// # Cost
     ///
     /// None.
