@@ -69,7 +69,7 @@ pub struct Options {
     /// last 5 s, a task pauses for up to 1 ms before it tries. Default true.
     pub take_turns: bool,
     /// Fair locks: the time within which a waiter of this crate loses its place if its process dies or freezes. Default
-    /// 5 s; 100 ms to 5 min. All clients of a lock need the same value, because each client applies its own value to
+    /// 6 s; 100 ms to 5 min. All clients of a lock need the same value, because each client applies its own value to
     /// the waiters of other clients.
     pub fair_wait: Duration,
     /// Fair locks: how long a Java waiter that called `lock()` keeps its place in the queue. Default 5 min; 1 ms to ten
@@ -202,7 +202,7 @@ impl Default for Options {
             handoff_limit: 16,
             handoff_time: Duration::from_millis(50),
             take_turns: true,
-            fair_wait: Duration::from_secs(5),
+            fair_wait: Duration::from_secs(6),
             java_fair_wait: Duration::from_secs(300),
             fair_grace: Duration::from_millis(500),
             prefer: Prefer::Readers,
@@ -245,7 +245,7 @@ impl Options {
     /// so just before its refresh it still lasts for more than one `longest_beat`. If the lock is passed on at that
     /// moment, the first lease is this remaining time, which is long enough to renew the lease.
     pub(crate) fn longest_beat(&self) -> Duration {
-        self.beat() * 11 / 5
+        (self.entry_life() / 2 - self.beat() / 20).min(self.beat() * 27 / 10)
     }
 
     /// Time for which a waiter's place lasts without a refresh. It is half a beat less than `fair_wait`, because

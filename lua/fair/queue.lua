@@ -101,7 +101,7 @@ end
 
 -- Creates `queue`, without the settings that `load_queue` adds.
 local function make_queue()
-  -- Least time in ms before a silent waiter counts as dead. Every client refreshes its waiters within 2.2 s.
+  -- Least time in ms before a silent waiter counts as dead. Every client refreshes its waiters within 2.7 s.
   local SILENT = 4000
   queue = {}
 

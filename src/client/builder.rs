@@ -100,7 +100,7 @@ impl Builder {
         /// connecting fails with [`Error::Config`]. Defaults to false.
         confirm_primary: bool,
         /// Fair locks: sets the time within which a waiter of this crate loses its place if its process dies or
-        /// freezes. Defaults to 5 s.
+        /// freezes. Defaults to 6 s.
         fair_wait: Duration,
         /// Fair locks: sets Redisson's `fairLockWaitTimeout`, which must be the value that the Java processes use.
         /// Defaults to 5 min.

@@ -9,8 +9,8 @@
 //! # How long does a place last?
 //!
 //! - **Waiter of this crate**: while its client lives. The client refreshes the places of its waiters every second, or
-//!   every 2.2 s while no waiter's deadline is near. One command refreshes up to 500 places. If the client dies,
-//!   freezes or is cut off, its waiters lose their places within [`Options::fair_wait`](crate::Options::fair_wait) (5
+//!   every 2.7 s while no waiter's deadline is near. One command refreshes up to 500 places. If the client dies,
+//!   freezes or is cut off, its waiters lose their places within [`Options::fair_wait`](crate::Options::fair_wait) (6
 //!   s), and the next waiter is served. A waiter that was only frozen takes a new place at the end.
 //! - **Waiter of Java**: as in Redisson, until 5 minutes (`fairLockWaitTimeout`, here
 //!   [`Options::java_fair_wait`](crate::Options::java_fair_wait)) after the deadline of the waiter ahead, even if the
@@ -44,7 +44,7 @@
 //! acquires the lock or gives up, its own wait is subtracted from deadlines behind it. A Java waiter subtracts its wait
 //! from all of them, a waiter of this crate only from the deadlines of the Java waiters right behind it.
 //!
-//! The deadline of a waiter of this crate is *now* + 4.5 s (`fair_wait` less half a beat), plus the waits of the Java
+//! The deadline of a waiter of this crate is *now* + 5.5 s (`fair_wait` less half a beat), plus the waits of the Java
 //! waiters ahead. Each refresh sets the deadline again, and encodes the time of the refresh in the fractional part. The
 //! deadlines of the Java waiters right behind this waiter move by the same amount, so that a Java waiter's distance to
 //! the deadline ahead stays its own wait. `docs/wire-format.md` has the details.
@@ -147,7 +147,7 @@ pub(crate) fn of_name(client: &Client, name: Arc<LockName>) -> FairLock {
 /// - Lock and unlock of a free lock: one command each.
 /// - Waiting: one command takes the place. The first wait needs one more command, after the waiter has subscribed to
 ///   its own channel, which is kept for later waiters of this lock. Being served costs no command if a client of this
-///   crate released the lock and Java does not wait, otherwise one command. One command every 1 to 2.2 s refreshes all
+///   crate released the lock and Java does not wait, otherwise one command. One command every 1 to 2.7 s refreshes all
 ///   places of a client.
 pub type FairLock = Lock<Fair>;
 

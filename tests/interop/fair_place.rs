@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, connect, had, ms, replied, soon, until, watched};
 
-/// Our clients' `fair_wait`: longer than any pause of the machine. The default is 5 s.
+/// Our clients' `fair_wait`: longer than any pause of the machine. The default is 6 s.
 const OUR_FAIR_WAIT: Duration = Duration::from_secs(25);
 
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ pub const JAVAS_WAIT: i64 = 300_000;
 /// How far a refreshed deadline of ours is ahead, in ms: `fair_wait` minus half a beat.
 pub const OUR_WAIT: i64 = FAIR_WAIT.as_millis() as i64 - 500;
 /// The default of `fair_wait`. A waiter that is suspended for longer only loses its place.
-pub const USUAL_WAIT: Duration = Duration::from_secs(5);
+pub const USUAL_WAIT: Duration = Duration::from_secs(6);
 
 #[derive(Clone, Copy)]
 pub struct Lane<'a> {

@@ -43,9 +43,9 @@ fn slot_moves_and_primary_failures_violate_no_rule() {
 #[test]
 fn permits_semaphores_and_latches_violate_no_rule() {
     for harm in [Harm::None, Harm::Storm] {
-        permits::run_all(harm, 0..2);
+        permits::run_all(harm, false, 0..2);
         semaphores::run_all(harm, 0..2);
         latches::run_all(harm, 0..2);
     }
-    permits::run_all(Harm::Kills, 0..2);
+    permits::run_all(Harm::Kills, false, 0..2);
 }

@@ -243,7 +243,7 @@ async fn client_checks_lock_after_its_release_notified_a_waiter() {
                     assert!(lock.try_lock().await.is_err());
                 }
             }
-            sleep(secs(5)).await;
+            sleep(secs(6)).await;
             assert_eq!(fake.sent("refresh").len(), usize::from(told), "{way}");
             done(client, &fake).await;
         }

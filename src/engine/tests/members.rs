@@ -215,7 +215,7 @@ async fn preflight_queries_each_server_once() {
     done(client, &fakes).await;
 }
 
-/// The queue entries at the healthy server last 4.5 s, so they are refreshed every 1 to 2.2 s.
+/// The queue entries at the healthy server last 5.5 s, so they are refreshed every 1 to 2.7 s.
 #[tokio::test(start_paused = true)]
 async fn silent_server_does_not_delay_queue_refreshes_at_another() {
     let (client, fakes) = client_of_two();

@@ -2,7 +2,7 @@
 
 use super::{Alive, JAVA_LEASE, LONG, MS, Model, double, ours};
 
-/// Minimum time in ms without a refresh before a waiter counts as dead. Waiters are refreshed at least every 2.2 s.
+/// Minimum time in ms without a refresh before a waiter counts as dead. Waiters are refreshed at least every 2.7 s.
 const SILENT: i64 = 4_000;
 
 /// The time by which the Java waiters ahead will reduce the deadlines behind them.

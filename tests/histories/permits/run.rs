@@ -14,7 +14,7 @@ use crate::run::{Rules, rounds};
 use crate::worker::stop;
 
 pub(crate) const GATE: &str = "gate";
-pub(crate) const PROCESSES: usize = 4;
+pub(crate) const PROCESSES: usize = 8;
 const PERMITS: u32 = 5;
 
 /// The least number of events of a run, so that every kind of section is among them.

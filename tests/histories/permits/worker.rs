@@ -16,7 +16,7 @@ use crate::run::Rules;
 use crate::worker::{acks_of, end_of, inside, text_of};
 use crate::{ms, secs};
 
-const TASKS: u64 = 4;
+const TASKS: u64 = 8;
 const WAIT: Duration = secs(5);
 
 /// Starts a process, and waits until it works.

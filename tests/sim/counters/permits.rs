@@ -186,10 +186,12 @@ impl Gate {
     }
 }
 
-async fn run(seed: u64, harm: Harm) -> Run {
+async fn run(seed: u64, harm: Harm, fair: bool) -> Run {
     let tasks_before = tasks();
     let mut dice = Numbers::lane(seed, 1);
-    let gate = Arc::new(Gate::new(seed, Plan::new(harm, 4, &mut dice)));
+    let mut plan = Plan::new(harm, 4, &mut dice);
+    plan.fair = fair;
+    let gate = Arc::new(Gate::new(seed, plan));
     crate::trace::say(|| format!("seed {seed}: {:?}", gate.scene.plan));
     let [watching, harming] = [(); 2].map(|()| Arc::clone(&gate));
     let watcher = tokio::spawn(async move { watching.scene.watch(seed, || watching.look()).await });
@@ -207,17 +209,18 @@ async fn run(seed: u64, harm: Harm) -> Run {
     run.without_tasks(tasks_before).await
 }
 
-pub fn run_all(harm: Harm, seeds: Range<u64>) {
-    run_seeds("permits", harm, seeds, |seed| virtually(async move || run(seed, harm).await));
+pub fn run_all(harm: Harm, fair: bool, seeds: Range<u64>) {
+    let what = if fair { "fair permits" } else { "permits" };
+    run_seeds(what, harm, seeds, |seed| virtually(async move || run(seed, harm, fair).await));
 }
 
 macro_rules! harms {
-    ($($name:ident: $harm:ident;)*) => {
-        $(#[test] fn $name() { run_all(Harm::$harm, seeds(6)); })*
+    ($fair:literal $($name:ident: $harm:ident;)*) => {
+        $(#[test] fn $name() { run_all(Harm::$harm, $fair, seeds(6)); })*
     };
 }
 
-harms! {
+harms! { false
     never_more_than_n_are_held_and_all_come_back_without_faults: None;
     never_more_than_n_are_held_and_all_come_back_with_bad_messages: Messages;
     never_more_than_n_are_held_and_all_come_back_with_bad_commands_and_late_copies: Commands;
@@ -227,13 +230,26 @@ harms! {
     never_more_than_n_are_held_and_all_come_back_when_clients_are_killed: Kills;
 }
 
+mod fair {
+    use super::*;
+
+    harms! { true
+        never_more_than_n_are_held_and_all_come_back_without_faults: None;
+        never_more_than_n_are_held_and_all_come_back_with_bad_messages: Messages;
+        never_more_than_n_are_held_and_all_come_back_with_bad_commands_and_late_copies: Commands;
+        never_more_than_n_are_held_and_all_come_back_with_breaks: Breaks;
+        never_more_than_n_are_held_and_all_come_back_in_a_storm: Storm;
+        never_more_than_n_are_held_and_all_come_back_when_clients_are_killed: Kills;
+    }
+}
+
 /// Negative control. When the server loses its data, the checker must find more than n permits, and no broken rule but
 /// those below.
 #[test]
 fn data_loss_is_reported_as_too_many_permits() {
     let mut found = 0;
     for seed in seeds(6) {
-        let mut wrong = virtually(async move || run(seed, Harm::DataLoss).await).wrong;
+        let mut wrong = virtually(async move || run(seed, Harm::DataLoss, false).await).wrong;
         found += wrong.iter().filter(|wrong| wrong.contains("N1: at")).count();
         // No client detects the loss at once, and no message wakes the waiters.
         wrong.retain(|wrong| !["N1: ", "M2: a guard relies", ": W1: "].iter().any(|rule| wrong.contains(rule)));

@@ -31,6 +31,8 @@ pub const LEASE: u64 = 300;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub harm: Harm,
+    /// Permits are acquired in order of arrival.
+    pub fair: bool,
     pub clients: usize,
     pub tasks: usize,
     pub rounds: u64,
@@ -73,6 +75,7 @@ impl Plan {
         };
         Self {
             harm,
+            fair: false,
             clients: 2 + dice.below(3) as usize,
             tasks: 1 + dice.below(4) as usize,
             rounds: 6,
@@ -117,7 +120,9 @@ impl Plan {
         // No message announces the end of a lease that was made shorter. A lost message is made up for by a poll.
         let trips = self.link.latency_max * 8 + ms(230) + 2 * self.poll_cap;
         // Several attempts may fail, and several breaks may follow each other.
-        if self.is_rough() { trips + 6 * (self.timeout + ms(40)) + ms(2_000) } else { trips }
+        let trips = if self.is_rough() { trips + 6 * (self.timeout + ms(40)) + ms(2_000) } else { trips };
+        // The task in front may have died. Then the others wait for the end of its lease, or of its place in the queue.
+        if self.fair { trips + 2 * self.watchdog + Options::default().fair_wait } else { trips }
     }
 
     /// W3: the longest time until a wait of this length ends without faults. Timers round up twice.

@@ -6,9 +6,9 @@ mod places;
 
 const SECOND: Duration = ms(1_000);
 /// The longest delay caused by dead waiters (`fair_wait`), plus a few round trips.
-const BOUND: Duration = ms(5_000 + 20);
+const BOUND: Duration = ms(6_000 + 20);
 /// How far a deadline is ahead of the last refresh, in ms.
-const PLACE: f64 = 4_500.0;
+const PLACE: f64 = 5_500.0;
 const QUEUE: &str = "redisson_lock_queue:{a}";
 const DEADLINES: &str = "redisson_lock_timeout:{a}";
 
@@ -85,7 +85,7 @@ async fn waiters(server: &SimServer, party: &Party, count: usize) -> Vec<JoinHan
 
 /// For any number of dead waiters, any time of the release, and any lease of a grant.
 #[test]
-fn dead_waiters_delay_next_waiter_by_at_most_five_seconds() {
+fn dead_waiters_delay_next_waiter_by_at_most_fair_wait() {
     each(
         pairs([(1, ms(30_000)), (16, ms(30_000)), (4, ms(3_000))], [0, 1_500, 3_500, 6_000].map(ms)),
         async |((dead, watchdog), pause)| {
@@ -129,7 +129,7 @@ fn each_dead_java_or_disconnected_waiter_costs_grace_time() {
 }
 
 #[test]
-fn dead_holder_that_also_waits_costs_lease_plus_five_seconds_at_most() {
+fn dead_holder_that_also_waits_costs_at_most_lease_plus_fair_wait() {
     const WATCHDOG: Duration = ms(1_800);
     virtually(async || {
         let set = |options: &mut Options| (options.watchdog, options.command_timeout) = (WATCHDOG, WATCHDOG / 3);
@@ -177,7 +177,7 @@ fn all_waiters_are_served_after_server_freeze() {
         guard.unlock().await.unwrap();
         for had in all(line).await {
             let took = had - back;
-            assert!(took <= 6 * SECOND, "frozen for {freeze:?}: served after {took:?}");
+            assert!(took <= 7 * SECOND, "frozen for {freeze:?}: served after {took:?}");
         }
         settled(&server, &[&holder, &one, &two], 30 * SECOND).await.unwrap();
     });
@@ -228,7 +228,7 @@ fn waiters_are_served_in_order_as_leases_expire() {
     });
 }
 
-/// One command every 1 to 2.2 s, however many waiters.
+/// One command every 1 to 2.7 s, however many waiters.
 #[test]
 fn client_refreshes_all_queue_entries_with_one_command_per_beat() {
     each([1, 100, 400], async |count| {
@@ -240,7 +240,7 @@ fn client_refreshes_all_queue_entries_with_one_command_per_beat() {
         let before = server.scripts_run();
         sleep(60 * SECOND).await;
         let commands = server.scripts_run() - before;
-        assert!((27..=61).contains(&commands), "{count} waiters: {commands} a minute");
+        assert!((22..=61).contains(&commands), "{count} waiters: {commands} a minute");
         assert_eq!(queue(&server).len(), count);
         drop(line);
     });

@@ -41,7 +41,8 @@ impl Actor {
     }
 
     fn permits(&self) -> Permits {
-        self.gate.scene.party(self.place).client.permits(NAME)
+        let permits = self.gate.scene.party(self.place).client.permits(NAME);
+        if self.gate.scene.plan.fair { permits.fair() } else { permits }
     }
 
     fn say(&self, line: impl FnOnce() -> String) {

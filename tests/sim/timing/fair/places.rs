@@ -85,8 +85,8 @@ fn deadlines_of_java_waiters_keep_their_distance() {
                 sleep(ms(10)).await;
                 let left = deadlines(&server);
                 for (owner, places) in expected {
-                    // Our deadlines are 2.25 to 4.5 s ahead. Java's deadlines are relative to ours.
-                    let (at, least) = (left[*owner] - places * WAIT, PLACE - 2_250.0);
+                    // Our deadlines are 2.75 to 5.5 s ahead. Java's deadlines are relative to ours.
+                    let (at, least) = (left[*owner] - places * WAIT, PLACE - 2_750.0);
                     assert!((least..=PLACE).contains(&at), "{what}: {owner} in {left:?}");
                 }
             }
