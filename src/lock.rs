@@ -37,13 +37,11 @@ use crate::state::{Released, State};
 /// # }
 /// ```
 ///
-/// # Your own implementation
+/// # Sealed
 ///
-/// Your own lock may be a member of a [`MultiLock`](crate::MultiLock), a [`RedLock`](crate::RedLock) or a
-/// [`Striped`](crate::Striped) lock. These group locks use your lock through this trait alone. So no script acquires
-/// your lock together with others, and a group cannot tell whether two such locks are the same. Without a lock of this
-/// crate as a member, the group's work runs on the caller's runtime.
-pub trait DistLock: Any + fmt::Debug + Send + Sync {
+/// Only the locks of this crate implement this trait, so a later version can add methods to it. To test a service
+/// without a server, use the crate `distlock-sim`, which keeps the real types.
+pub trait DistLock: Sealed + Any + fmt::Debug + Send + Sync {
     /// Returns the name, without the client's prefix.
     fn name(&self) -> &str;
 
@@ -288,15 +286,15 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// # }
     /// ```
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
-
-    /// The parts or members of a lock of this crate. `None` for an implementation outside of this crate.
-    #[doc(hidden)]
-    fn inside(&self) -> Option<Inside<'_>> {
-        None
-    }
 }
 
-/// The structure of a lock of this crate.
+/// Seals [`DistLock`]: this module is private, so no other crate can name this trait.
+pub trait Sealed {
+    /// Returns the structure of this lock.
+    fn inside(&self) -> Inside<'_>;
+}
+
+/// The structure of a lock.
 pub enum Inside<'a> {
     /// A single lock.
     One(Part<'a>),

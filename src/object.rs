@@ -13,7 +13,7 @@ use crate::engine::protocol::Protocol;
 use crate::engine::{acquire, release};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::lock::{DistLock, Inside, Part};
+use crate::lock::{DistLock, Inside, Part, Sealed};
 use crate::owner::Owner;
 use crate::state::{Released, State};
 use crate::transport::{Call, Reply};
@@ -98,11 +98,13 @@ impl<F> Lock<F> {
     }
 }
 
-impl<F: 'static> DistLock for Lock<F> {
-    fn inside(&self) -> Option<Inside<'_>> {
-        Some(Inside::One(Part { client: &self.client, protocol: &self.protocol }))
+impl<F> Sealed for Lock<F> {
+    fn inside(&self) -> Inside<'_> {
+        Inside::One(Part { client: &self.client, protocol: &self.protocol })
     }
+}
 
+impl<F: 'static> DistLock for Lock<F> {
     fn name(&self) -> &str {
         Self::name(self)
     }

@@ -1,35 +1,33 @@
-//! Access to the single locks inside group locks. A member of a group lock is a single lock of this crate, another
-//! group lock, or a *foreign* lock: a `DistLock` implemented outside of this crate, which has no parts.
+//! Access to the single locks inside group locks. A member of a group lock is a single lock or another group lock.
 
 use std::sync::Arc;
 
 use crate::lock::{DistLock, Inside, Part};
 use crate::runtime::home::Home;
 
-/// Returns the part of a single lock; None for a group or a foreign lock.
+/// Returns the part of a single lock; None for a group.
 pub(crate) fn part(lock: &Arc<dyn DistLock>) -> Option<Part<'_>> {
     match lock.inside() {
-        Some(Inside::One(part)) => Some(part),
-        Some(Inside::Many(_)) | None => None,
+        Inside::One(part) => Some(part),
+        Inside::Many(_) => None,
     }
 }
 
-/// Returns the single locks inside these locks, without foreign ones.
+/// Returns the single locks inside these locks.
 pub(crate) fn parts(locks: &[Arc<dyn DistLock>]) -> Vec<Part<'_>> {
     let mut all = Vec::with_capacity(locks.len());
     for lock in locks {
         match lock.inside() {
-            Some(Inside::One(part)) => all.push(part),
-            Some(Inside::Many(locks)) => all.extend(parts(locks)),
-            None => {}
+            Inside::One(part) => all.push(part),
+            Inside::Many(locks) => all.extend(parts(locks)),
         }
     }
     all
 }
 
-/// Returns the first single lock inside these locks.
+/// Returns the first single lock inside these locks; None if all of these locks are empty groups.
 pub(crate) fn first_part(locks: &[Arc<dyn DistLock>]) -> Option<Part<'_>> {
-    locks.iter().find_map(|lock| match lock.inside()? {
+    locks.iter().find_map(|lock| match lock.inside() {
         Inside::One(part) => Some(part),
         Inside::Many(locks) => first_part(locks),
     })

@@ -1,7 +1,7 @@
 //! Helpers shared by the group locks (multi, RedLock, striped): requests to several locks at once, and their errors.
 
 use std::slice;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -58,11 +58,10 @@ pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline
 
 /// Returns a new owner for the whole group.
 pub(crate) fn owner(locks: &[Arc<dyn DistLock>]) -> Owner {
-    /// Used only for groups of foreign locks (see `inside.rs`).
-    static OTHERS: OnceLock<Owners> = OnceLock::new();
     match first_part(locks) {
         Some(part) => part.client.engine().group_owner(),
-        None => OTHERS.get_or_init(|| Owners::new(&client_id(&Machine))).fresh(),
+        // An empty group cannot be acquired, so this owner never holds anything.
+        None => Owners::new(&client_id(&Machine)).fresh(),
     }
 }
 

@@ -21,7 +21,7 @@ use futures::stream::FuturesUnordered;
 
 use super::{HOLD, MultiLock};
 use crate::acquire::Acquire;
-use crate::engine::wait::{Deadline, FLOOR, Patience, pause};
+use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Lost, Result};
 use crate::group::{self, PAUSES, are_silent, ask, deadline, how, missing, patience};
 use crate::guard::{Guard, Held, enough};
@@ -247,9 +247,7 @@ impl Acquiring<'_> {
                     return Ok(true);
                 }
                 Ok(None) if deadline.is_over() => return Ok(false),
-                Ok(None) if holds => {}
-                // Here the wait lasts until the deadline. Only a `DistLock` that a user implements may end it earlier.
-                Ok(None) => tokio::time::sleep(deadline.at_most(FLOOR)).await,
+                Ok(None) => {}
                 // This wait was shorter than the time for retries, so the error is not final.
                 Err(error) if holds && error.is_retryable() && !deadline.is_over() => {}
                 Err(error) => return Err(error),

@@ -41,7 +41,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::group::{self, common, each, part};
 use crate::guard::{Guard, released, renamed};
-use crate::lock::{DistLock, Inside};
+use crate::lock::{DistLock, Inside, Sealed};
 use crate::owner::Owner;
 use crate::runtime::home;
 use crate::state::{Released, State};
@@ -102,7 +102,7 @@ impl MultiLock {
         // All callers use one order: by key, then by server, then by flavour.
         let mut locks: Vec<_> = locks.into_iter().map(|lock| (SortKey::of(&lock), lock)).collect();
         locks.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // Two foreign locks (see `group/inside.rs`) of one name may be different locks.
+        // Two groups of one name may be different locks.
         locks.dedup_by(|(a, _), (b, _)| a.flavour.is_some() && a == b);
         let odd = check(&locks).err();
         let locks: Vec<_> = locks.into_iter().map(|(_, lock)| lock).collect();
@@ -129,11 +129,13 @@ impl MultiLock {
     }
 }
 
-impl DistLock for MultiLock {
-    fn inside(&self) -> Option<Inside<'_>> {
-        Some(Inside::Many(&self.locks))
+impl Sealed for MultiLock {
+    fn inside(&self) -> Inside<'_> {
+        Inside::Many(&self.locks)
     }
+}
 
+impl DistLock for MultiLock {
     /// Returns the names of the first three locks, joined by `+`, and the number of the others.
     fn name(&self) -> &str {
         &self.name
@@ -222,7 +224,7 @@ impl fmt::Debug for MultiLock {
 struct SortKey {
     key: Bytes,
     server: String,
-    /// None for a foreign lock.
+    /// None for a group.
     flavour: Option<&'static str>,
 }
 

@@ -10,8 +10,8 @@
 //!   lease counts from the moment before its command is sent, less 1 % and 2 ms. If the grants of a majority arrive
 //!   after these leases have ended, the lock is not held, and the grants are released on every server, even where no
 //!   answer came.
-//! - **Failures**: fewer than half of the servers may be down, paused or cut off. Such servers cost no time, because
-//!   nobody waits for their timeouts. If more servers fail, an acquire returns [`Error::NoQuorum`] within its wait.
+//! - **Failures**: fewer than half of the servers may be down, paused or cut off. A failed server costs no time: nobody
+//!   waits for its timeout. If more servers fail, an acquire returns [`Error::NoQuorum`] within its wait.
 //! - **Loss**: the watchdog renews on each server separately. [`Guard::lost`] completes when leases on fewer than a
 //!   majority of the servers still run. The remaining grants are released at that moment, because they would only block
 //!   others.
@@ -59,7 +59,7 @@ use crate::error::{Error, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, common, parts};
 use crate::guard::{Guard, enough, released, renamed};
-use crate::lock::{DistLock, Inside};
+use crate::lock::{DistLock, Inside, Sealed};
 use crate::owner::{Owner, moved};
 use crate::runtime::home;
 use crate::runtime::standstill::within;
@@ -178,11 +178,13 @@ impl RedLock {
     }
 }
 
-impl DistLock for RedLock {
-    fn inside(&self) -> Option<Inside<'_>> {
-        Some(Inside::Many(&self.nodes))
+impl Sealed for RedLock {
+    fn inside(&self) -> Inside<'_> {
+        Inside::Many(&self.nodes)
     }
+}
 
+impl DistLock for RedLock {
     fn name(&self) -> &str {
         &self.name
     }

@@ -231,8 +231,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Runs work for a lock on the lock's runtime. `home` is None for a lock that a user implements. Its runtime is
-/// unknown, so the work runs in place.
+/// Runs work for a group lock on the runtime of its first single lock. `home` is None for an empty group. All calls of
+/// an empty group fail at once, so they run in place.
 pub(crate) fn run_on<T: EndsWithRuntime + Send + 'static>(
     home: Option<&Home>,
     work: impl Future<Output = T> + Send + 'static,

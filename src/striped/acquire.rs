@@ -121,7 +121,7 @@ impl Striped {
         deadline.left_to_answer_within(self.once())
     }
 
-    /// Time limit of one attempt. Unlimited for foreign locks, whose limit is unknown.
+    /// Time limit of one attempt: the client's command timeout.
     fn once(&self) -> Duration {
         let part = self.segments.first().and_then(part);
         part.map_or(Duration::MAX, |part| part.client.engine().options.command_timeout)

@@ -30,7 +30,7 @@ use crate::error::{Error, NotHeld, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, each};
 use crate::guard::Guard;
-use crate::lock::{DistLock, Inside};
+use crate::lock::{DistLock, Inside, Sealed};
 use crate::multi::MultiLock;
 use crate::owner::Owner;
 use crate::runtime::home;
@@ -158,11 +158,13 @@ impl Striped {
     }
 }
 
-impl DistLock for Striped {
-    fn inside(&self) -> Option<Inside<'_>> {
-        Some(Inside::Many(&self.segments))
+impl Sealed for Striped {
+    fn inside(&self) -> Inside<'_> {
+        Inside::Many(&self.segments)
     }
+}
 
+impl DistLock for Striped {
     fn name(&self) -> &str {
         &self.name
     }

@@ -7,7 +7,7 @@ use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock, Striped};
 use tokio::sync::Barrier;
 
 use crate::rig::{Second, member, multi, only_keys, waits_at};
-use bed::{PATIENCE, ends, enter, idle, in_vain, ms, passer, reentrant, secs, waits_in_vain};
+use bed::{PATIENCE, ends, idle, in_vain, ms, passer, reentrant, secs, waits_in_vain};
 
 /// Plain members, which one script acquires, with members of other flavours between them.
 const MIXED: [(Flavour, &str); 6] = [
@@ -199,48 +199,6 @@ async fn locks_of_this_crate_are_recognized_behind_the_trait() {
                 assert!(matches!(twice, Err(Error::Config { .. })), "{flavour}, {made:?}: {twice:?}");
             }
         }
-    })
-    .await;
-}
-
-/// Other types that implement `DistLock` are used through the trait.
-#[tokio::test]
-async fn foreign_dist_lock_works_as_member() {
-    use distlock::{Guard, Owner, Released, Result, State};
-    use futures::future::BoxFuture;
-
-    #[derive(Debug)]
-    struct Foreign(Arc<dyn DistLock>);
-
-    impl DistLock for Foreign {
-        fn name(&self) -> &str {
-            self.0.name()
-        }
-        fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
-            self.0.acquire(how)
-        }
-        fn state(&self) -> BoxFuture<'_, Result<State>> {
-            self.0.state()
-        }
-        fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
-            self.0.force_unlock()
-        }
-        fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
-            self.0.release(owner)
-        }
-    }
-
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        let foreign = || -> Arc<dyn DistLock> { Arc::new(Foreign(client.lock(Flavour::Fenced, "b"))) };
-        let lock = MultiLock::of(vec![foreign(), member(client.reentrant("a"))]);
-        assert_eq!(lock.name(), "a+b");
-        let me = client.owner();
-        let guard = enter(&lock, &me).await;
-        assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
-        assert_eq!(guard.members()[1].token, Some(1));
-        assert!(MultiLock::of(vec![foreign()]).try_lock().await.unwrap().is_none());
-        guard.unlock().await.unwrap();
     })
     .await;
 }

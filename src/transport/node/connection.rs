@@ -182,19 +182,19 @@ impl Connection {
             self.timeouts.store(0, Ordering::Relaxed);
             self.heal.notify_one();
         }
-        match fault.kind {
-            // The reason says more than a timeout does, for example that the login was refused.
-            FaultKind::TimedOut if let Some((message, trouble)) = self.trouble() => {
-                let has_left = away.is_none_or(|away| away.has_ended(self));
-                let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
-                Fault { source: source(trouble), ..Fault::new(kind, message) }
-            }
-            // A server's own error gets no prefix, because it must begin with the error code.
-            FaultKind::Lost if !fault.message.starts_with("CLUSTERDOWN") => {
-                Fault { message: format!("{}: {}", self.server, fault.message), ..fault }
-            }
-            _ => fault,
+        // The reason says more than a timeout does, for example that the login was refused.
+        if fault.kind == FaultKind::TimedOut
+            && let Some((message, trouble)) = self.trouble()
+        {
+            let has_left = away.is_none_or(|away| away.has_ended(self));
+            let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
+            return Fault { source: source(trouble), ..Fault::new(kind, message) };
         }
+        // A server's own error gets no prefix, because it must begin with the error code.
+        if fault.kind == FaultKind::Lost && !fault.message.starts_with("CLUSTERDOWN") {
+            return Fault { message: format!("{}: {}", self.server, fault.message), ..fault };
+        }
+        fault
     }
 }
 

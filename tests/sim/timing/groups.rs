@@ -3,7 +3,6 @@
 
 use crate::fleet::Fleet;
 use crate::prelude::*;
-use futures::future::BoxFuture;
 use std::cell::Cell;
 
 mod redlock;
@@ -281,42 +280,5 @@ fn wait_for_one_busy_member_never_ends_early() {
                 holder.unlock().await.unwrap();
             }
         }
-    });
-}
-
-/// A member implemented by a user, which never waits.
-#[derive(Debug)]
-struct Hasty(Arc<dyn DistLock>);
-
-impl DistLock for Hasty {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn acquire(&self, how: Acquire) -> BoxFuture<'_, distlock::Result<Option<Guard>>> {
-        self.0.acquire(how.wait(Duration::ZERO))
-    }
-    fn state(&self) -> BoxFuture<'_, distlock::Result<distlock::State>> {
-        self.0.state()
-    }
-    fn force_unlock(&self) -> BoxFuture<'_, distlock::Result<bool>> {
-        self.0.force_unlock()
-    }
-    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, distlock::Result<distlock::Released>> {
-        self.0.release(owner)
-    }
-}
-
-#[test]
-fn member_that_ends_its_wait_early_does_not_end_wait_of_multi_lock() {
-    virtually(async || {
-        let fleet = fleet(1, 2).await;
-        let [a, b] = ["a", "b"].map(|name| lock(&fleet.clients[0][0].client, Flavour::Reentrant, name).into());
-        let multi = MultiLock::of(vec![Arc::new(Hasty(a)), b]);
-        let holder = fleet.clients[1][0].client.reentrant("a").lock().await.unwrap();
-        let began = Instant::now();
-        let outcome = multi.lock_for(ms(2_000)).await;
-        assert!(matches!(outcome, Ok(None)) && began.elapsed() >= ms(2_000), "{outcome:?} after {:?}", began.elapsed());
-        holder.unlock().await.unwrap();
-        fleet.settled(ms(60_000)).await.unwrap_or_else(|left| panic!("{left}"));
     });
 }
