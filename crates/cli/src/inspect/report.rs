@@ -1,0 +1,185 @@
+//! Everything that the keys of a name say, as data. The module of `inspect` documents the JSON.
+
+use bytes::Bytes;
+use serde_json::{Value as Json, json};
+
+use crate::keys::{Language, to_hex};
+
+/// Which half of a read-write lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    Read,
+    Write,
+}
+
+impl Half {
+    /// `read` or `write`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// A holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub owner: String,
+    pub holds: u64,
+    /// Ids of the listed holds. The only hold of an owner is usually not listed.
+    pub ids: Vec<String>,
+    /// Read-write locks only.
+    pub half: Option<Half>,
+    /// Readers only: the owner's own lease in ms, 0 if it has ended. `None` = unknown.
+    pub ttl: Option<i64>,
+}
+
+impl Holder {
+    /// True for a reader whose lease has ended. It holds nothing, although the hash still names it.
+    pub fn is_dead(&self) -> bool {
+        self.ttl == Some(0)
+    }
+}
+
+/// A waiting owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    pub owner: String,
+    /// Time in ms until its place, its mark or its lease ends; negative if it has ended. `None` = unknown.
+    pub left: Option<i64>,
+}
+
+/// Permits of a semaphore with leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permits {
+    pub total: i64,
+    pub free: i64,
+    pub held: i64,
+    /// Ids and leases in ms, the first to end first. `None` = no end.
+    pub holders: Vec<(Bytes, Option<i64>)>,
+}
+
+/// A barrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// Number of parties that the round needs; `None` before the first arrival of a round.
+    pub parties: Option<i64>,
+    /// Rounds since the keys were created: finished ones, and broken ones among the last.
+    pub finished: i64,
+    pub broken: usize,
+    pub arrived: Vec<Waiter>,
+    pub more: i64,
+}
+
+/// Everything that `inspect` tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub name: String,
+    pub key: String,
+    pub server: String,
+    pub flavour: Option<&'static str>,
+    pub held: bool,
+    /// Lease of the key in ms. `None` = no end, or no key.
+    pub ttl: Option<i64>,
+    pub holders: Vec<Holder>,
+    pub more_holders: i64,
+    pub queue: Vec<Waiter>,
+    pub more_waiters: i64,
+    pub waiting_writers: Vec<Waiter>,
+    pub permits: Option<Permits>,
+    pub number: Option<i64>,
+    pub fencing_counter: Option<i64>,
+    pub barrier: Option<Barrier>,
+    pub subscribers: i64,
+}
+
+impl Report {
+    /// The half of a read-write lock that is held.
+    pub fn half(&self) -> Option<Half> {
+        let halves = || self.holders.iter().filter_map(|holder| holder.half);
+        halves().find(|half| *half == Half::Write).or_else(|| halves().next())
+    }
+
+    /// The report as JSON.
+    pub fn json(&self) -> Json {
+        let mut all = json!({
+            "name": self.name,
+            "key": self.key,
+            "server": self.server,
+            "flavour": self.flavour,
+            "held": self.held,
+            "ttl_ms": self.ttl,
+            "holders": self.holders.iter().map(holder).collect::<Vec<_>>(),
+            "more_holders": self.more_holders,
+            "queue": positions(&self.queue),
+            "more_waiters": self.more_waiters,
+            "subscribers": self.subscribers,
+        });
+        if let Some(half) = self.half() {
+            all["mode"] = json!(half.as_str());
+            all["waiting_writers"] = json!(self.waiting_writers.iter().map(waiter).collect::<Vec<_>>());
+        }
+        if let Some(counter) = self.fencing_counter {
+            all["fencing_counter"] = json!(counter);
+        }
+        if let Some(number) = self.number {
+            all["number"] = json!(number);
+        }
+        if let Some(permits) = &self.permits {
+            all["permits"] = of_permits(permits);
+        }
+        if let Some(barrier) = &self.barrier {
+            all["barrier"] = json!({
+                "parties": barrier.parties,
+                "finished_rounds": barrier.finished,
+                "broken_rounds": barrier.broken,
+                "arrived": barrier.arrived.iter().map(waiter).collect::<Vec<_>>(),
+                "more_arrived": barrier.more,
+            });
+        }
+        all
+    }
+}
+
+fn language(owner: &str) -> Option<&'static str> {
+    Language::of(owner).map(Language::as_str)
+}
+
+fn holder(holder: &Holder) -> Json {
+    let mut all = json!({
+        "owner": holder.owner,
+        "language": language(&holder.owner),
+        "holds": holder.holds,
+        "hold_ids": holder.ids,
+    });
+    if let Some(half) = holder.half {
+        all["half"] = json!(half.as_str());
+        if half == Half::Read {
+            all["ttl_ms"] = json!(holder.ttl);
+        }
+    }
+    all
+}
+
+fn waiter(waiter: &Waiter) -> Json {
+    json!({ "owner": waiter.owner, "language": language(&waiter.owner), "deadline_ms": waiter.left })
+}
+
+fn positions(queue: &[Waiter]) -> Vec<Json> {
+    let numbered = |(index, one): (usize, &Waiter)| {
+        let mut all = waiter(one);
+        all["position"] = json!(index + 1);
+        all
+    };
+    queue.iter().enumerate().map(numbered).collect()
+}
+
+fn of_permits(permits: &Permits) -> Json {
+    let held = |(id, ttl): &(Bytes, Option<i64>)| {
+        let language = Language::of_permit(id).as_str();
+        json!({ "id": to_hex(id), "language": language, "ttl_ms": ttl })
+    };
+    let holders: Vec<Json> = permits.holders.iter().map(held).collect();
+    json!({ "total": permits.total, "free": permits.free, "held": permits.held, "holders": holders })
+}

@@ -1,0 +1,63 @@
+//! `distlock completions` and `distlock man`.
+
+use std::io::Write as _;
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::args::Cli;
+use crate::exit::Failure;
+
+/// Arguments of `completions`.
+#[derive(clap::Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(clap::Args, Debug)]
+pub struct ManArgs {
+    /// The command of the page, such as `run`. Default: the page of distlock
+    command: Option<String>,
+}
+
+/// Prints the completions.
+///
+/// # Errors
+///
+/// [`Failure::System`] if they cannot be written.
+pub fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "distlock", &mut text);
+    print(&text)
+}
+
+/// Prints the man page.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] for an unknown command, [`Failure::System`] if the page cannot be written.
+pub fn man(args: &ManArgs) -> Result<u8, Failure> {
+    let mut command = Cli::command();
+    // Gives subcommands their names (`distlock-run`) and the global options.
+    command.build();
+    let page = match &args.command {
+        None => command,
+        Some(name) => {
+            let found = command.find_subcommand(name).cloned();
+            found.ok_or_else(|| Failure::Usage(format!("there is no command {name:?}; `distlock help` lists them")))?
+        }
+    };
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page).render(&mut text)?;
+    print(&text)
+}
+
+fn print(text: &[u8]) -> Result<u8, Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text)?;
+    out.flush()?;
+    Ok(0)
+}

@@ -1,0 +1,154 @@
+//! A server, and programs that run against it.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use distlock_support::reaper::{self, Adopted};
+use distlock_support::{Admin, RedisServer};
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+
+/// Longer than any step takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The command under test.
+pub const DISTLOCK: &str = env!("CARGO_BIN_EXE_distlock");
+
+/// In front of CMD: nothing, so that CMD stays in the group that `distlock run` makes; and a session of its own.
+pub const WRAPPERS: [&[&str]; 2] = [&[], &["setsid"]];
+
+/// In front of `distlock`: a background job of a script may have inherited ignored signals.
+pub const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
+
+/// A server, and an administrator's connection.
+pub struct Bed {
+    pub server: RedisServer,
+    pub admin: Admin,
+}
+
+impl Bed {
+    pub async fn new() -> Self {
+        let server = RedisServer::start();
+        let admin = Admin::connect(&server).await;
+        Self { server, admin }
+    }
+
+    /// Starts `distlock run` with these arguments and `sh -c SCRIPT`.
+    pub fn run(&self, args: &[&str], script: &str) -> Program {
+        self.run_command(args, &["sh", "-c", script])
+    }
+
+    /// Starts `distlock run` with these arguments and this command.
+    pub fn run_command(&self, args: &[&str], command: &[&str]) -> Program {
+        Program::start(&self.server.url(), &[&["run"][..], args, &["--"], command].concat())
+    }
+
+    /// Checks that no key is left.
+    pub async fn assert_free(&self) {
+        assert_eq!(self.admin.keys().await, [""; 0], "keys that are left");
+    }
+}
+
+/// A running `distlock`. Dropping it kills it, and so everything that it runs.
+pub struct Program {
+    process: Child,
+    stdin: Option<ChildStdin>,
+    lines: Lines<BufReader<ChildStdout>>,
+    errors: JoinHandle<String>,
+    adopted: Adopted,
+}
+
+/// The outcome of a program.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit status. `None` if a signal ended the program.
+    pub code: Option<i32>,
+    /// The lines of stdout that were not read before.
+    pub lines: Vec<String>,
+    pub errors: String,
+}
+
+impl Program {
+    pub fn start(url: &str, args: &[&str]) -> Self {
+        let [env, option] = DEFAULT_SIGNALS;
+        let mut process = Command::new(env)
+            .args([option, DISTLOCK])
+            .args(args)
+            .env("DISTLOCK_URL", url)
+            .env("DISTLOCK_TOKEN", "of an outer run")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut stderr = process.stderr.take().unwrap();
+        let errors = tokio::spawn(async move {
+            let mut all = String::new();
+            stderr.read_to_string(&mut all).await.unwrap();
+            all
+        });
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let adopted = Adopted::new(process.id().unwrap());
+        Self { stdin: process.stdin.take(), process, lines, errors, adopted }
+    }
+
+    /// Returns the next line of stdout.
+    pub async fn line(&mut self) -> String {
+        let line = ends("a line", self.lines.next_line()).await.unwrap();
+        line.unwrap_or_else(|| panic!("stdout has ended"))
+    }
+
+    pub async fn expect(&mut self, expected: &str) {
+        assert_eq!(self.line().await, expected);
+    }
+
+    /// Writes a line to the stdin of CMD.
+    pub async fn tell(&mut self, line: &str) {
+        self.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    /// Sends a signal to `distlock`.
+    pub fn signal(&self, signal: Signal) {
+        reaper::signal(self.process.id().unwrap(), signal);
+    }
+
+    /// Waits for the end of `distlock` and of every process that has its stdout.
+    pub async fn ended(self) -> Ended {
+        let Self { mut process, stdin: _stdin, mut lines, errors, adopted } = self;
+        let rest = async {
+            let mut rest = Vec::new();
+            while let Some(line) = lines.next_line().await.unwrap() {
+                rest.push(line);
+            }
+            rest
+        };
+        let lines = ends("the end of stdout", rest).await;
+        drop(adopted);
+        let code = ends("the end of distlock", process.wait()).await.unwrap().code();
+        Ended { code, lines, errors: ends("the end of stderr", errors).await.unwrap() }
+    }
+
+    /// Checks the exit status, and returns the outcome.
+    pub async fn ends_with(self, code: i32) -> Ended {
+        let ended = self.ended().await;
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        ended
+    }
+}
+
+pub async fn ends<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited for {what}"))
+}
+
+pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
+    let happens = async {
+        while !check().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    ends(what, happens).await;
+}

@@ -1,0 +1,78 @@
+//! `distlock unlock --force`.
+
+use distlock::{DistLock as _, Flavour};
+
+use crate::rig::{Bed, JAVA, ends, until};
+
+#[tokio::test]
+async fn unlock_without_force_explains_and_frees_nothing() {
+    let bed = Bed::new().await;
+    bed.java_locks("a", JAVA).await;
+    let ran = bed.run(&["unlock", "a"]).await;
+    assert_eq!(ran.code, Some(64), "{ran:?}");
+    assert!(ran.err.contains("--force"), "{ran:?}");
+    assert!(bed.admin.exists("a").await);
+}
+
+#[tokio::test]
+async fn unlock_frees_a_lock_of_any_flavour_and_says_who_held_it() {
+    let bed = Bed::new().await;
+    for flavour in Flavour::ALL {
+        let lock = bed.client.lock(*flavour, flavour.as_str());
+        let guard = lock.lock().await.unwrap();
+        let ran = bed.run(&["unlock", flavour.as_str(), "--force"]).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.out.contains(guard.owner().as_str()), "{ran:?}");
+        assert!(!lock.is_locked().await.unwrap(), "{flavour}");
+        let ran = bed.run(&["unlock", flavour.as_str(), "--force"]).await;
+        assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");
+        assert!(ran.err.contains("not locked"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn unlock_of_a_fair_lock_passes_it_to_the_next_waiter() {
+    let bed = Bed::new().await;
+    let fair = bed.client.fair("a");
+    bed.java_locks("a", JAVA).await;
+    let waits = fair.clone();
+    let waiter = tokio::spawn(async move { waits.lock().await });
+    until("a waiter", async || fair.queue_len().await.unwrap() == 1).await;
+    let ran = bed.run(&["unlock", "a", "--force"]).await;
+    assert!(ran.code == Some(0) && ran.out.contains("flavour fair") && ran.out.contains(JAVA), "{ran:?}");
+    ends("the waiter", waiter).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn unlock_of_a_foreign_plain_lock_needs_no_flavour() {
+    let bed = Bed::new().await;
+    let _: String = bed.admin.cmd(&["SET", "a", "of another library", "PX", "600000"]).await;
+    let ran = bed.run(&["unlock", "a", "--force"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!bed.admin.exists("a").await);
+}
+
+#[tokio::test]
+async fn unlock_refuses_keys_that_are_no_locks() {
+    let bed = Bed::new().await;
+    bed.client.permits("permits").set_permits(1).await.unwrap();
+    let _permit = bed.client.permits("permits").acquire(1).await.unwrap();
+    let _: String = bed.admin.cmd(&["SET", "number", "5"]).await;
+    let _: i64 = bed.admin.cmd(&["HSET", "hash", "colour", "blue"]).await;
+    for (name, code) in [("permits", 64), ("number", 64), ("hash", 1)] {
+        let ran = bed.run(&["unlock", name, "--force"]).await;
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(bed.admin.exists(name).await, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn unlock_uses_the_given_flavour() {
+    let bed = Bed::new().await;
+    let guard = bed.client.rw("a").read().lock().await.unwrap();
+    let ran = bed.run(&["unlock", "a", "--force", "--flavour", "write"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(bed.client.rw("a").read().is_held_by(guard.owner()).await.unwrap());
+    let ran = bed.run(&["unlock", "a", "--force", "--flavour", "no-flavour"]).await;
+    assert_eq!(ran.code, Some(64), "{ran:?}");
+}
