@@ -33,6 +33,9 @@
 //! | permits that one process takes and another returns | [semaphore](mod@semaphore) |
 //! | waiting until n events have happened | [latch](mod@latch) |
 //! | n parties that wait for each other | [barrier](mod@barrier) |
+//! | one leader at a time, and who it is | [lead](mod@lead) |
+//!
+//! [`Client::once`] runs a job on one of several replicas. [`Lock::with`] acquires, works and releases.
 //!
 //! # Safety in five sentences
 //!
@@ -46,8 +49,11 @@
 //!
 //! # Where to read on
 //!
+//! - [`guide::start`]: start in five minutes. [`guide::choose`]: which flavour. [`guide::migrating`]: from Redisson.
 //! - [`DistLock`]: what every lock can do, with the cost of each call. [`Guard`]: what a held lock can do.
 //! - [`guide::permits`]: permits, semaphores, latches and barriers.
+//! - [`guide::leader`], [`guide::jobs`]: leader election, and jobs that run once.
+//! - `blocking` (feature `blocking`): the same API without async.
 //! - [`Builder`]: the options. [`Error`]: what can go wrong.
 //! - [`guide`]: guarantees, a page per mechanism, wire format, operation, performance, how to write a flavour.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -56,6 +62,9 @@
 
 mod acquire;
 pub mod barrier;
+#[cfg(feature = "blocking")]
+#[cfg_attr(docsrs, doc(cfg(feature = "blocking")))]
+pub mod blocking;
 mod capabilities;
 mod client;
 mod config;
@@ -68,7 +77,9 @@ mod group;
 mod guard;
 pub mod guide;
 mod hash;
+mod job;
 pub mod latch;
+pub mod lead;
 mod lock;
 pub mod multi;
 mod names;
@@ -93,6 +104,7 @@ mod topology;
 mod transport;
 #[cfg(feature = "unstable-transport")]
 pub mod transport;
+mod with;
 mod world;
 
 use distlock_wire::slim;
@@ -108,6 +120,7 @@ pub use fenced::FencedLock;
 pub use flavour::Flavour;
 pub use guard::{Guard, Member};
 pub use latch::Latch;
+pub use lead::{Candidate, Leader, Observer, Term};
 pub use lock::DistLock;
 pub use multi::MultiLock;
 pub use object::Lock;
@@ -137,3 +150,8 @@ pub use topology::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+/// The Chinese README's examples, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.zh-CN.md")]
+pub struct ReadmeZhCn;

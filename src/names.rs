@@ -1,7 +1,7 @@
 //! All keys and channels of a lock's name, the hash-tag rule, and the limits of names. No other file contains
 //! `redisson_`.
 //!
-//! The keys and channels are Redisson's, with three exceptions, which `docs/wire-format.md` lists.
+//! The keys and channels are Redisson's. `docs/wire-format.md` lists the exceptions.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -38,6 +38,8 @@ const LINE: &str = "distlock_line";
 /// The state of a barrier, and its channel. Redisson has no barrier.
 const BARRIER: &str = "distlock_barrier";
 const BARRIER_CHANNEL: &str = "distlock_barrier__channel";
+/// The channel on which leaders announce themselves.
+const LEADER_CHANNEL: &str = "distlock_leader";
 
 /// The tokens of commands that must count exactly once (`lua/common/once.lua`).
 const ONCE: &str = "distlock_once";
@@ -46,6 +48,7 @@ const ONCE: &str = "distlock_once";
 const PLAIN_SALT: u64 = 0x3c3c_2468_ace0_1357;
 const PERMITS_SALT: u64 = 0x6969_8ace_1357_9bdf;
 const LATCH_SALT: u64 = 0x9696_1f2e_3d4c_5b6a;
+const LEADER_SALT: u64 = 0x6996_3c5a_0f1e_2d4b;
 const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
 const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
 
@@ -89,6 +92,8 @@ pub(crate) enum Half {
     Permits,
     /// A latch.
     Latch,
+    /// The leader that holds a fenced lock, for its observers.
+    Leader,
 }
 
 impl LockName {
@@ -119,6 +124,11 @@ impl LockName {
         let channel = Bytes::from(format!("{LATCH_CHANNEL}{{{key}}}"));
         let (as_written, key, slot) = (Arc::from(written), Bytes::from(key), OnceLock::new());
         Arc::new(Self { as_written, key, channel, lock: None, half: Half::Latch, hash, slot })
+    }
+
+    /// The name of a leader, for its observers: the key of its fenced lock, with a channel of its own.
+    pub(crate) fn of_leader(prefix: &str, written: &str) -> Arc<Self> {
+        Arc::new(Self::on(LEADER_CHANNEL, prefix, written, Half::Leader, LEADER_SALT))
     }
 
     /// The name of a barrier.

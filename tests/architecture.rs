@@ -31,8 +31,12 @@ const ROOMS: &[&[&str]] = &[
         "latch",
         "barrier",
     ],
+    // Helpers over the flavours.
+    &["lead", "job", "with"],
     // Configuration from files.
     &["settings", "redisson"],
+    // The API without async.
+    &["blocking"],
 ];
 
 /// Libraries that only these rooms may use.

@@ -154,6 +154,7 @@ impl Engine {
     }
 
     pub(crate) fn start_over(id: String, topology: Topology, options: Options, reaper: Reaper) -> Arc<Self> {
+        self::metrics::announce();
         let kick = Arc::new(Kick::default());
         let ((closing, closed), (ended, end)) = (watch::channel(false), watch::channel(false));
         let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed);

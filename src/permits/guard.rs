@@ -129,6 +129,11 @@ impl PermitGuard {
         self.0.run(work).await
     }
 
+    #[cfg(feature = "blocking")]
+    pub(crate) fn why_lost(&self) -> Error {
+        self.0.why_lost()
+    }
+
     /// Sets the lease to `lease` from now, longer or shorter than before. The lease becomes explicit, so it is no
     /// longer renewed.
     ///

@@ -155,7 +155,7 @@ impl Permits {
     ///
     /// If the process of the first request dies, the next request continues when the lease of the dead process has
     /// ended (the watchdog's lease, 30 s by default). A dead process behind the first delays the others for at most
-    /// [`Options::fair_wait`](crate::Options::fair_wait) (5 s).
+    /// [`Options::fair_wait`](crate::Options::fair_wait) (6 s).
     ///
     /// # Cost
     ///

@@ -78,7 +78,7 @@ static RENEWAL: Renewal = Renewal {
         let half = match (hold.name.half, hold.extend) {
             (Half::Read, true) => "read",
             (Half::Read, false) => "keep",
-            (Half::Write | Half::Whole | Half::Plain | Half::Permits | Half::Latch, _) => "write",
+            (Half::Write | Half::Whole | Half::Plain | Half::Permits | Half::Latch | Half::Leader, _) => "write",
         };
         // A writer's lease is only the expiry of the hash. If the command may make that expiry shorter (`exactly`), it
         // needs a cover, because the hash must not end before the owner's own read holds.

@@ -3,6 +3,8 @@
 mod acl;
 mod capabilities;
 mod commands;
+#[cfg(feature = "metrics")]
+mod dashboards;
 mod dropped_guards;
 mod durations;
 mod executors;

@@ -9,6 +9,8 @@ use distlock::{Acquire, DistLock, Flavour};
 use distlock_support::RedisServer;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
+mod fields;
+
 const GUIDE: &str = include_str!("../../docs/observability.md");
 
 /// Returns the cells of those table rows in the guide that begin with `begin`.

@@ -58,8 +58,8 @@ async fn script_command_counts_stay_within_stated_bounds() {
     .await;
 }
 
-/// Sends every call of every flavour, alone and in a batch, and every call of permits, semaphores, latches and barriers. Then
-/// the server knows exactly the scripts that `bed::scripts` lists.
+/// Sends every call of every flavour, alone and in a batch, and every call of permits, semaphores, latches, barriers and
+/// leaders. Then the server knows exactly the scripts that `bed::scripts` lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn list_of_scripts_is_complete() {
     rw(async |bed| {
@@ -72,6 +72,7 @@ async fn list_of_scripts_is_complete() {
         every_call_of_semaphores(bed, &client).await;
         every_call_of_latches(&client).await;
         every_call_of_barriers(&client).await;
+        every_call_of_leaders(&client).await;
         let known: Vec<&str> = scripts::all().into_iter().map(|(name, _)| name).collect();
         let mut ask = words(["SCRIPT", "EXISTS"]);
         ask.extend(known.iter().map(|name| scripts::sha(name)));
@@ -226,4 +227,10 @@ async fn wait_ends_while_a_forgotten_script_is_sent_in_full() {
         }
     })
     .await;
+}
+
+async fn every_call_of_leaders(client: &Client) {
+    let term = client.lead("s").payload("one").next().await.unwrap();
+    assert!(client.observe("s").current().await.unwrap().is_some());
+    term.resign().await.unwrap();
 }

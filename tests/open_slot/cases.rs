@@ -87,6 +87,7 @@ pub const FAMILIES: &[Family] = &[
     counters::SEMAPHORES,
     counters::LATCHES,
     counters::BARRIERS,
+    counters::LEADERS,
 ];
 
 /// Reentrant and spin locks, with one key.

@@ -1,5 +1,5 @@
 //! Permits, with a number and a set of leases; semaphores and latches, with a number and a token; barriers, with a state,
-//! a token and a set of parties.
+//! a token and a set of parties; leaders, with a fenced lock and its counter.
 
 use super::cases::{Family, one, renew};
 
@@ -120,5 +120,22 @@ pub const BARRIERS: Family = Family {
         one("barrier/leave", &[("s $t $l", "7 30000 $never o1 $pub $ch")]),
         one("barrier/look", &[("s $l", "o1 4 30000 $pub $ch")]),
         one("barrier/count", &[("$l", "")]),
+    ],
+};
+
+/// `$n` is the counter of the fenced lock.
+pub const LEADERS: Family = Family {
+    states: &[
+        &[],
+        &["SET $n 7"],
+        &["SET $n 7", "HSET s $b 1", "PEXPIRE s 20000"],
+        &["SET $n 7", "HSET s $a 1", "PEXPIRE s 20000"],
+        &["SET $n 7", "HSET s $a 1 leader:holds 7:2:here", "PEXPIRE s 20000"],
+        &["HSET s $a 1", "PEXPIRE s 20000"],
+    ],
+    calls: &[
+        one("lead/announce", &[("s", "$a 7 1 there $never $pub $ch")]),
+        one("lead/announce", &[("s", "$a 7 3 '' $never $pub $ch")]),
+        one("lead/leader", &[("s $n", "")]),
     ],
 };

@@ -46,6 +46,7 @@ macro_rules! of_each_family {
             of_semaphores = &FAMILIES[8],
             of_latches = &FAMILIES[9],
             of_barriers = &FAMILIES[10],
+            of_leaders = &FAMILIES[11],
             $($more = $family,)?
         );
     };

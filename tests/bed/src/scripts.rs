@@ -44,6 +44,8 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
         ("barrier/leave", vec![ONCE, ROUNDS, "barrier/leave"]),
         ("barrier/look", vec![ROUNDS, "barrier/look"]),
         ("barrier/count", vec!["barrier/count"]),
+        ("lead/announce", vec!["lead/announce"]),
+        ("lead/leader", vec!["lead/leader"]),
         ("common/number", vec!["common/number"]),
         ("rwlock/leave", with(&COVERS, &["rwlock/leave", "rwlock/write_release"])),
         ("rwlock/renew", with(&COVERS, &["common/renew/begin", "rwlock/renew"])),

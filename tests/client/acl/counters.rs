@@ -1,5 +1,5 @@
-//! Permits, semaphores, latches and barriers under the access list of `docs/acl.md`: the list is enough, and they need
-//! exactly the rules that the page's table lists for them.
+//! Permits, semaphores, latches, barriers and leaders under the access list of `docs/acl.md`: the list is enough.
+//! Except for leaders, each needs exactly the rules that the page's table lists for it.
 
 use bed::{Bed, PATIENCE, ends, eventually, idle, ms, reentrant, secs};
 use distlock::{Acquire, Client, Error, Permits, Result};
@@ -183,8 +183,22 @@ async fn barriers(bed: &Bed, one: &Client, two: &Client) -> Result<()> {
     Ok(())
 }
 
+/// A candidate waits, and an observer sees the leader.
+async fn elections(one: &Client, two: &Client) -> Result<()> {
+    let mut observer = two.observe("election");
+    assert_eq!(observer.changed().await?, None);
+    let term = one.lead("election").payload("one").next().await?;
+    term.set_payload("two").await?;
+    while observer.changed().await?.is_none_or(|leader| leader.text() != Some("two")) {}
+    let candidate = two.lead("election");
+    let next = tokio::spawn(async move { candidate.next().await });
+    eventually("it waits", async || two.stats().waiting == 1 || next.is_finished()).await;
+    term.resign().await?;
+    ends("the next leader", next).await.expect("no panic")?.resign().await
+}
+
 #[tokio::test]
-async fn access_list_is_enough_for_permits_semaphores_latches_and_barriers() {
+async fn access_list_is_enough_for_permits_semaphores_latches_barriers_and_leaders() {
     reentrant(async |bed| {
         let (one, two) = log_in(bed, &rules(), "").await;
         permits(bed, &one, &two).await.unwrap();
@@ -192,6 +206,7 @@ async fn access_list_is_enough_for_permits_semaphores_latches_and_barriers() {
         semaphores(&one, &two).await.unwrap();
         latches(&one, &two).await.unwrap();
         barriers(bed, &one, &two).await.unwrap();
+        elections(&one, &two).await.unwrap();
         idle(&one).await;
         idle(&two).await;
         assert_eq!(refusals(bed).await, "");

@@ -1,4 +1,4 @@
-//! The scripts of permits, semaphores and latches.
+//! The scripts of permits, semaphores, latches and leaders.
 
 use super::cases::{Case, LEASE, NEVER, Words, case, words};
 
@@ -117,4 +117,22 @@ pub const CASES: &[Case] = &[
     ),
     case("latch/set", "the count", |_| 4, |n| (Vec::new(), words(["x"]), words([&n.to_string(), "0", "publish", "c"]))),
     case("common/number", "the number", |_| 1, |n| (vec![number(n)], words(["x"]), Vec::new())),
+    case(
+        "lead/announce",
+        "bytes of the payload",
+        |_| 3,
+        |n| {
+            let args = words(["o", "7", "1", &"p".repeat(n), "0", "publish", "c"]);
+            (vec![words(["HSET", "x", "o", "1"])], words(["x"]), args)
+        },
+    ),
+    case(
+        "lead/leader",
+        "bytes of the payload",
+        |_| 1,
+        |n| {
+            let record = format!("7:1:{}", "p".repeat(n));
+            (vec![words(["HSET", "x", "o", "1", "leader:holds", &record])], words(["x", "n"]), Vec::new())
+        },
+    ),
 ];
