@@ -24,6 +24,7 @@ use crate::world::World;
 
 mod builder;
 mod capabilities;
+mod label;
 mod secure;
 mod servers;
 #[cfg(all(test, feature = "config"))]
@@ -112,8 +113,7 @@ impl Client {
         options.check_no_sentinels()?;
         Home::here()?;
         let client = Self(Handle::new(Engine::start(options, node)));
-        client.engine().topology.check_lanes()?;
-        Ok(client)
+        client.engine().topology.check_lanes().map(|()| label::keep(client))
     }
 
     #[cfg(test)]
@@ -170,8 +170,7 @@ impl Client {
         let read = |seed: &&str| Address::split(seed).and_then(|(host, port)| Address::new(host, port));
         let seeds: Vec<Address> = seeds.iter().map(read).collect::<Option<_>>().ok_or_else(no_seed)?;
         let client = Self::start_cluster(client_id(&*world), seeds, connector, world, options).await?;
-        client.engine().topology.check_lanes()?;
-        Ok(client)
+        client.engine().topology.check_lanes().map(|()| label::keep(client))
     }
 
     async fn start_cluster(

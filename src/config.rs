@@ -91,6 +91,9 @@ pub struct Options {
     /// Name by which servers list the connections (`CLIENT LIST`). Default: `distlock-` and the client's id.
     /// Printable ASCII without spaces. (Redisson: `clientName`)
     pub client_name: String,
+    /// Text that tells people which process this client is, such as the name of its pod.
+    /// [`Client::label_of`](crate::Client::label_of) reads it. Default empty, which writes none; at most 128 bytes.
+    pub label: String,
     /// Sends scripts by their hash. Default true. (Redisson: `useScriptCache`)
     pub script_cache: bool,
     /// Sends several acquires and releases in one command under load. Default true.
@@ -210,6 +213,7 @@ impl Default for Options {
             pool_size: 1,
             name_prefix: String::new(),
             client_name: String::new(),
+            label: String::new(),
             script_cache: true,
             coalesce: true,
             confirm_primary: false,

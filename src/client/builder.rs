@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Client;
+use super::{Client, label};
 use crate::config::url::trimmed;
 use crate::config::{Acks, Options, Prefer, Secret, Sharded, Tls};
 use crate::engine::{Engine, Handle, preflight};
@@ -299,6 +299,6 @@ impl Builder {
             client.engine().topology.check_acknowledgement().await?;
         }
         tracing::info!(client = client.id(), servers = client.engine().topology.identity(), "connected");
-        Ok(client)
+        Ok(label::keep(client))
     }
 }

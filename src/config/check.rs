@@ -20,6 +20,9 @@ const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 
 pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
+/// The longest label, in bytes.
+const LONGEST_LABEL: usize = 128;
+
 impl Options {
     /// Checks the options. Cuts times without an upper bound to ten years, so that sums and products of times do not
     /// overflow.
@@ -75,6 +78,7 @@ impl Options {
             pool_size,
             name_prefix,
             client_name,
+            label,
             script_cache: _,
             coalesce: _,
             scan_interval,
@@ -106,7 +110,7 @@ impl Options {
         }
         one_to(5_000, "the watchdog batch", *watchdog_batch)?;
         one_to(256, "the pool size", *pool_size)?;
-        check_names(name_prefix, client_name)
+        check_names(name_prefix, client_name, label)
     }
 }
 
@@ -158,7 +162,7 @@ fn check_watchdog(watchdog: Duration, command_timeout: Duration) -> Result<()> {
     )))
 }
 
-fn check_names(prefix: &str, client: &str) -> Result<()> {
+fn check_names(prefix: &str, client: &str, label: &str) -> Result<()> {
     if prefix.len() > crate::names::LONGEST / 2 {
         return Err(Error::config("the name prefix is longer than half the longest name"));
     }
@@ -166,6 +170,9 @@ fn check_names(prefix: &str, client: &str) -> Result<()> {
         return Err(Error::config(
             "the client's name has a space in it, or what is no printable ASCII: servers refuse that",
         ));
+    }
+    if label.len() > LONGEST_LABEL {
+        return Err(Error::config(format!("the label has {} bytes: at most {LONGEST_LABEL} are allowed", label.len())));
     }
     Ok(())
 }

@@ -14,8 +14,10 @@ impl Engine {
         self.owners.fresh()
     }
 
+    /// A new owner of a group lock. The first 16 digits of its uuid are this client's: they lead to the label.
     pub(crate) fn group_owner(&self) -> Owner {
-        self.group_owners.get_or_init(|| Owners::new(&client_id(&**self.topology.world()))).fresh()
+        let id = || format!("{}{}", &self.id[..18], &client_id(&**self.topology.world())[18..]);
+        self.group_owners.get_or_init(|| Owners::new(&id())).fresh()
     }
 
     /// A number for a new hold, which this client has never used.

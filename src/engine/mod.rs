@@ -111,8 +111,8 @@ pub(crate) struct Engine {
     /// Prefix of the ids of this client's holds.
     id_prefix: Box<str>,
     owners: Owners,
-    /// Owners of group locks (multi, RedLock) whose first lock is this client's. Their client id differs from `id`,
-    /// because other clients' locks in the group have the same owner.
+    /// Owners of group locks (multi, RedLock) whose first lock is this client's. Their client id differs from `id`
+    /// after the first 16 digits, because other clients' locks in the group have the same owner.
     group_owners: OnceLock<Owners>,
     /// Tokens of commands that must count exactly once.
     pub(crate) lanes: once::Lanes,

@@ -54,7 +54,7 @@ pub enum NotHeld {
     LeaseOver,
     /// Another owner holds the lock.
     HeldBy {
-        /// The holder's field in the lock's hash.
+        /// The holder's field in the lock's hash. [`Client::label_of`](crate::Client::label_of) tells which process it is.
         owner: String,
     },
     /// The lock is free, and this client does not know that this owner ever held it.

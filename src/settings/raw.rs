@@ -119,6 +119,7 @@ fields! {
         #[serde(deserialize_with = "value::plain")] pool_size: usize,
         name_prefix: String,
         client_name: String,
+        label: String,
         #[serde(deserialize_with = "value::plain")] script_cache: bool,
         #[serde(deserialize_with = "value::plain")] coalesce: bool,
         #[serde(with = "value::acks")] acks: Acks,

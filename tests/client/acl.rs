@@ -226,6 +226,11 @@ async fn the_minimal_access_list_is_enough() {
             async move { lock.lock().await.unwrap().unlock().await.unwrap() }
         });
         futures::future::join_all(many).await;
+        let login = bed.builder().username("locks").password("SECRET").name_prefix("app:").label("pod-7");
+        let labelled = bed.connect(login).await;
+        let found = async || two.label_of(labelled.id()).await.unwrap();
+        bed::becomes("the label", Some("pod-7".to_owned()), found).await;
+        labelled.shutdown(PATIENCE).await.unwrap();
         assert_eq!(refusals(bed).await, "");
 
         // The rules allow no name outside the prefix.

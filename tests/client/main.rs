@@ -12,6 +12,7 @@ mod given_up;
 #[cfg(feature = "metrics")]
 mod handoff;
 mod housekeeping;
+mod label;
 mod lifecycle;
 mod not_reentrant;
 #[cfg(feature = "metrics")]

@@ -148,6 +148,7 @@ impl Target {
 }
 
 /// Login and TLS of raw connections.
+#[derive(Default)]
 struct Login {
     username: Option<String>,
     password: Option<String>,

@@ -23,7 +23,7 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// The command of `run` does not exist. As in shells.
 pub const NO_COMMAND: u8 = 127;
 /// Added to the number of the signal that ended a process. As in shells.
-const SIGNALLED: u8 = 128;
+pub const SIGNALLED: u8 = 128;
 
 /// Why a command failed. Each kind has its own exit status ([`code`](Self::code)).
 #[derive(Clone, Debug, PartialEq, Eq)]

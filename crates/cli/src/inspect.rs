@@ -2,7 +2,7 @@
 //!
 //! Reads only, from the primary that has the name's slot, in one pipeline. Read-write locks with readers need a second
 //! pipeline, for the readers' leases. At most 1000 elements of each collection are read. The number of the others is
-//! shown.
+//! shown. The labels of the clients follow one by one, at most 100.
 //!
 //! Exit status: 0 if somebody holds the lock, 1 if nobody does. Permits, numbers and barriers count as held if they
 //! exist.
@@ -17,7 +17,8 @@
 //! - `ttl_ms`: lease of the key. Null means no end, or no key.
 //! - `holders`: list of `{owner, language, holds, hold_ids}`. `language` is `rust`, `java` or null. `hold_ids` has the
 //!   listed holds; a single hold usually is not listed. A `+` in front means that the guard was turned into an owner.
-//!   Read-write locks also have `half` (`read` or `write`), and for readers `ttl_ms` (0 = the reader is dead).
+//!   Read-write locks also have `half` (`read` or `write`), and for readers `ttl_ms` (0 = the reader is dead). Holders,
+//!   waiters in `queue` and holders of permits have `label` if their client has one.
 //! - `queue`: the waiters of a fair lock or for fair permits, the next one first: list of
 //!   `{position, owner, language, deadline_ms}`. Null means no deadline.
 //! - `more_holders`, `more_waiters`: how many are not listed.
@@ -41,7 +42,10 @@
 //! | `number` | a number alone: a semaphore, a latch, or permits that nobody holds |
 //! | `barrier` | a barrier |
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
+use distlock::Client;
 
 use crate::connect::{Servers, Target};
 use crate::exit::{Failure, NOT_HELD};
@@ -57,6 +61,9 @@ mod text;
 use asks::{Answers, MOST, What};
 pub use report::{Half, Report};
 pub use text::holder;
+
+/// At most this many labels are read.
+const LABELS: usize = 100;
 
 /// Shows what the servers know about a lock: holders, lease, queue, readers, permits, counters
 #[derive(clap::Args, Debug)]
@@ -100,7 +107,21 @@ pub async fn read(servers: &Servers, prefix: &str, name: &str) -> Result<Report,
     if report.half().is_some() {
         read_covers(servers, &names, &mut report).await?;
     }
+    report.labels = labels(servers.client(), &report).await;
     Ok(report)
+}
+
+/// Reads the labels of the clients that hold or wait. None are read if this login has no right to them.
+async fn labels(client: &Client, report: &Report) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for id in report.clients().into_iter().take(LABELS) {
+        match client.label_of(&id).await {
+            Ok(Some(label)) => drop(labels.insert(id, label)),
+            Ok(None) => {}
+            Err(_) => break,
+        }
+    }
+    labels
 }
 
 /// Of more permits than were read, the first may all be expired. Then the held ones are read.

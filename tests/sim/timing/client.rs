@@ -70,3 +70,23 @@ fn wait_begins_when_blocked_runtime_starts_it() {
         }
     });
 }
+
+/// A silent server costs the shutdown half a command timeout, so the label does not make it fail.
+#[test]
+fn label_is_written_each_lease_and_does_not_fail_a_shutdown() {
+    each([false, true], async move |silent| {
+        let server = SimServer::new(1);
+        let party = Party::new(&server, LinkOptions::instant(), |options| options.label = "pod-7".to_owned());
+        let lease = party.client.options().watchdog;
+        let full = 4 * lease.as_millis() as i64;
+        sleep(ms(1)).await;
+        for _ in 0..3 {
+            let left: Vec<i64> = server.keys().iter().map(|key| server.pttl(key)).collect();
+            assert!(matches!(left[..], [left] if (full - 20..=full).contains(&left)), "{left:?} of {full} ms");
+            sleep(lease).await;
+        }
+        server.freeze(silent);
+        let outcome = party.client.shutdown(ms(0)).await;
+        assert!(outcome.is_ok() && server.keys().is_empty() != silent, "silent {silent}: {outcome:?}");
+    });
+}

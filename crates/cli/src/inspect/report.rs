@@ -1,5 +1,7 @@
 //! Everything that the keys of a name say, as data. The module of `inspect` documents the JSON.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
 
@@ -92,6 +94,8 @@ pub struct Report {
     pub fencing_counter: Option<i64>,
     pub barrier: Option<Barrier>,
     pub subscribers: i64,
+    /// Labels of the clients, by the first digits of their ids.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Report {
@@ -99,6 +103,26 @@ impl Report {
     pub fn half(&self) -> Option<Half> {
         let halves = || self.holders.iter().filter_map(|holder| holder.half);
         halves().find(|half| *half == Half::Write).or_else(|| halves().next())
+    }
+
+    /// The first digits of the ids of all clients that hold or wait.
+    pub fn clients(&self) -> BTreeSet<String> {
+        let owners = self.holders.iter().map(|holder| &holder.owner);
+        let owners = owners.chain(self.queue.iter().map(|waiter| &waiter.owner)).map(|owner| client_of(owner));
+        let permits = self.permits.iter().flat_map(|permits| &permits.holders).map(|(id, _)| client_of(&to_hex(id)));
+        owners.chain(permits).collect()
+    }
+
+    /// The label of a client. `holder`: an owner, or the id of a permit in hex.
+    pub fn label(&self, holder: &str) -> Option<&str> {
+        self.labels.get(&client_of(holder)).map(String::as_str)
+    }
+
+    fn labelled(&self, mut entry: Json, holder: &str) -> Json {
+        if let Some(label) = self.label(holder) {
+            entry["label"] = json!(label);
+        }
+        entry
     }
 
     /// The report as JSON.
@@ -110,9 +134,9 @@ impl Report {
             "flavour": self.flavour,
             "held": self.held,
             "ttl_ms": self.ttl,
-            "holders": self.holders.iter().map(holder).collect::<Vec<_>>(),
+            "holders": self.holders.iter().map(|one| self.labelled(holder(one), &one.owner)).collect::<Vec<_>>(),
             "more_holders": self.more_holders,
-            "queue": positions(&self.queue),
+            "queue": self.positions(),
             "more_waiters": self.more_waiters,
             "subscribers": self.subscribers,
         });
@@ -127,7 +151,7 @@ impl Report {
             all["number"] = json!(number);
         }
         if let Some(permits) = &self.permits {
-            all["permits"] = of_permits(permits);
+            all["permits"] = self.of_permits(permits);
         }
         if let Some(barrier) = &self.barrier {
             all["barrier"] = json!({
@@ -140,6 +164,29 @@ impl Report {
         }
         all
     }
+
+    fn positions(&self) -> Vec<Json> {
+        let numbered = |(index, one): (usize, &Waiter)| {
+            let mut all = self.labelled(waiter(one), &one.owner);
+            all["position"] = json!(index + 1);
+            all
+        };
+        self.queue.iter().enumerate().map(numbered).collect()
+    }
+
+    fn of_permits(&self, permits: &Permits) -> Json {
+        let held = |(id, ttl): &(Bytes, Option<i64>)| {
+            let (hex, language) = (to_hex(id), Language::of_permit(id).as_str());
+            self.labelled(json!({ "id": hex, "language": language, "ttl_ms": ttl }), &hex)
+        };
+        let holders: Vec<Json> = permits.holders.iter().map(held).collect();
+        json!({ "total": permits.total, "free": permits.free, "held": permits.held, "holders": holders })
+    }
+}
+
+/// The first digits of a client's id, with which its owners and the ids of its permits begin.
+fn client_of(holder: &str) -> String {
+    holder.chars().filter(|digit| *digit != '-').take(16).collect()
 }
 
 fn language(owner: &str) -> Option<&'static str> {
@@ -164,22 +211,4 @@ fn holder(holder: &Holder) -> Json {
 
 fn waiter(waiter: &Waiter) -> Json {
     json!({ "owner": waiter.owner, "language": language(&waiter.owner), "deadline_ms": waiter.left })
-}
-
-fn positions(queue: &[Waiter]) -> Vec<Json> {
-    let numbered = |(index, one): (usize, &Waiter)| {
-        let mut all = waiter(one);
-        all["position"] = json!(index + 1);
-        all
-    };
-    queue.iter().enumerate().map(numbered).collect()
-}
-
-fn of_permits(permits: &Permits) -> Json {
-    let held = |(id, ttl): &(Bytes, Option<i64>)| {
-        let language = Language::of_permit(id).as_str();
-        json!({ "id": to_hex(id), "language": language, "ttl_ms": ttl })
-    };
-    let holders: Vec<Json> = permits.holders.iter().map(held).collect();
-    json!({ "total": permits.total, "free": permits.free, "held": permits.held, "holders": holders })
 }

@@ -18,17 +18,19 @@ pub fn of(report: &Report) -> String {
         line("lease", &lasts(report.ttl));
     }
     for one in &report.holders {
-        line(one.half.map_or("holder", |half| if half == Half::Read { "reader" } else { "writer" }), &holder(one));
+        let what = one.half.map_or("holder", |half| if half == Half::Read { "reader" } else { "writer" });
+        line(what, &(holder(one) + &label(report, &one.owner)));
     }
     more(&mut line, report.more_holders);
     if let Some(permits) = &report.permits {
-        of_permits(&mut line, permits);
+        of_permits(&mut line, report, permits);
     }
     if let Some(counter) = report.fencing_counter {
         line("fencing counter", &counter.to_string());
     }
     for (index, one) in report.queue.iter().enumerate() {
-        line(if index == 0 { "queue" } else { "" }, &format!("{:>3}  {}", index + 1, waiter(one)));
+        let text = format!("{:>3}  {}{}", index + 1, waiter(one), label(report, &one.owner));
+        line(if index == 0 { "queue" } else { "" }, &text);
     }
     more(&mut line, report.more_waiters);
     for one in &report.waiting_writers {
@@ -72,6 +74,11 @@ fn named(owner: &str) -> String {
     }
 }
 
+/// The label of a client, for the end of a line. `holder`: an owner, or the id of a permit in hex.
+fn label(report: &Report, holder: &str) -> String {
+    report.label(holder).map(|label| format!(", label {}", safe(label))).unwrap_or_default()
+}
+
 /// One holder: its owner, its holds and its lease.
 pub fn holder(holder: &Holder) -> String {
     let mut text = named(&holder.owner);
@@ -106,11 +113,11 @@ fn more(line: &mut impl FnMut(&str, &str), n: i64) {
     }
 }
 
-fn of_permits(line: &mut impl FnMut(&str, &str), permits: &Permits) {
+fn of_permits(line: &mut impl FnMut(&str, &str), report: &Report, permits: &Permits) {
     line("permits", &format!("{} held and {} free of {}", permits.held, permits.free, permits.total));
     for (id, ttl) in &permits.holders {
-        let language = Language::of_permit(id).as_str();
-        line("permit", &format!("{} ({language}), lease {}", to_hex(id), lasts(*ttl)));
+        let (hex, language) = (to_hex(id), Language::of_permit(id).as_str());
+        line("permit", &format!("{hex} ({language}), lease {}{}", lasts(*ttl), label(report, &hex)));
     }
     more(line, permits.held - i64::try_from(permits.holders.len()).unwrap_or(0));
 }
@@ -152,16 +159,17 @@ mod tests {
             more_waiters: 3,
             fencing_counter: Some(9),
             subscribers: 2,
+            labels: [("71b96ce827468c3a".to_owned(), "pod-7\n".to_owned())].into(),
             ..Report::default()
         };
         let expected = [
             "a: fair lock, held, 5 waiters",
             "  server          s",
             "  lease           29.9s",
-            &format!("  holder          {OWNER} (rust), 2 holds: i"),
+            &format!("  holder          {OWNER} (rust), 2 holds: i, label pod-7\\n"),
             "  fencing counter 9",
-            &format!("  queue             1  {OWNER} (rust), 4.5s"),
-            &format!("                    2  {OWNER} (rust), no deadline"),
+            &format!("  queue             1  {OWNER} (rust), 4.5s, label pod-7\\n"),
+            &format!("                    2  {OWNER} (rust), no deadline, label pod-7\\n"),
             "                  and 3 more",
             "  subscribers     2",
         ];

@@ -1,6 +1,6 @@
 //! The lock or permit that `run` holds.
 
-use distlock::{Acquire, Client, DistLock as _, Error, Guard, PermitGuard};
+use distlock::{Acquire, Client, Error, Guard, PermitGuard};
 
 use super::Args;
 use crate::exit::Failure;

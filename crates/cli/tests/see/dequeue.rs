@@ -1,6 +1,6 @@
 //! `distlock dequeue`.
 
-use distlock::{Acquire, DistLock as _};
+use distlock::Acquire;
 
 use crate::rig::{Bed, DISTLOCK, JAVA, ends, keys_of_queue, until};
 use crate::terminal::Terminal;
@@ -82,7 +82,7 @@ async fn live_waiter_queues_again_at_the_end() {
     until("our waiter at the end", async || owners(&bed.queue("a").await) == [JAVA, owner.as_str()]).await;
     dequeue(&bed, JAVA, 0).await;
     guard.unlock().await.unwrap();
-    ends("our waiter", waiter).await.unwrap().unwrap().unwrap();
+    let _guard = ends("our waiter", waiter).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]

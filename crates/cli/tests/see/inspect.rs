@@ -1,6 +1,6 @@
 //! `distlock inspect`, for locks of this crate and for keys as Redisson writes them.
 
-use distlock::{Acquire, DistLock as _, PlainValue};
+use distlock::{Acquire, PlainValue};
 use serde_json::{Value as Json, json};
 
 use crate::rig::{Bed, JAVA, ends, until};
@@ -48,6 +48,25 @@ async fn holds_of_a_shared_owner_are_listed() {
     assert_eq!(bed.inspect("a", 0).await, lock("a", "reentrant", holder));
     let text = bed.run(&["inspect", "a"]).await.out;
     assert!(text.contains(&format!("{owner} (rust), 2 holds: {} {}", ids[0], ids[1])), "{text}");
+}
+
+/// The holder, a waiter behind it, and the holder of a permit have the label of their client.
+#[tokio::test]
+async fn label_of_a_client_is_shown_with_its_holds() {
+    let bed = Bed::new().await;
+    let client = distlock::Client::builder(&bed.server.url()).label("pod-7").connect().await.unwrap();
+    until("the label is written", async || bed.client.label_of(client.id()).await.unwrap().is_some()).await;
+    let guard = client.reentrant("a").lock().await.unwrap();
+    let mut holder = rust(guard.owner().as_str());
+    holder["label"] = json!("pod-7");
+    assert_eq!(bed.inspect("a", 0).await, lock("a", "reentrant", json!([holder])));
+    let text = bed.run(&["inspect", "a"]).await.out;
+    assert!(text.contains(", label pod-7\n"), "{text}");
+
+    let gate = client.permits("gate");
+    assert!(gate.try_set_permits(1).await.unwrap());
+    let _permit = gate.acquire(1).await.unwrap();
+    assert_eq!(bed.inspect("gate", 0).await["permits"]["holders"][0]["label"], "pod-7");
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn unlock_of_a_fair_lock_passes_it_to_the_next_waiter() {
     until("a waiter", async || fair.queue_len().await.unwrap() == 1).await;
     let ran = bed.run(&["unlock", "a", "--force"]).await;
     assert!(ran.code == Some(0) && ran.out.contains("flavour fair") && ran.out.contains(JAVA), "{ran:?}");
-    ends("the waiter", waiter).await.unwrap().unwrap();
+    let _guard = ends("the waiter", waiter).await.unwrap().unwrap();
 }
 
 #[tokio::test]
