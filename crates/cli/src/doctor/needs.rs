@@ -16,6 +16,7 @@ pub(super) enum Kind {
     Semaphore,
     Latch,
     Barrier,
+    Leader,
 }
 
 /// A rule of an access list, and a key or channel that the rule must admit.
@@ -65,6 +66,7 @@ impl Kind {
             Self::Semaphore => "semaphores",
             Self::Latch => "latches",
             Self::Barrier => "barriers",
+            Self::Leader => "leaders",
         }
     }
 
@@ -80,7 +82,7 @@ impl Kind {
                 ],
             ),
             Self::ReadWrite => (HASH, &["set", "hlen"]),
-            Self::Fenced => (HASH, &["incr", "get", "persist"]),
+            Self::Fenced | Self::Leader => (HASH, &["incr", "get", "persist"]),
             Self::Plain => (&[], &["del", "pexpire", "pttl", "time", "get", "set"]),
             Self::Permits => (
                 &["del", "exists", "pexpire", "pttl", "time"],
@@ -102,7 +104,7 @@ impl Kind {
             Self::Reentrant | Self::Spin | Self::Plain => &[NAME],
             Self::Fair => &[NAME, QUEUE, DEADLINES, WAITERS],
             Self::ReadWrite => &[NAME, COVER, MARKS],
-            Self::Fenced => &[NAME, COUNTER],
+            Self::Fenced | Self::Leader => &[NAME, COUNTER],
             Self::Permits => &[NAME, LEASES],
             Self::Semaphore | Self::Latch => &[NAME, TOKEN],
             Self::Barrier => &[PARTIES, PARTY_TOKEN],
@@ -120,6 +122,7 @@ impl Kind {
             Self::Plain => Some(sample("&distlock_plain:{@*}", "distlock_plain:#")),
             Self::Latch => Some(sample("&redisson_countdownlatch__*{@*}", "redisson_countdownlatch__channel__{%}")),
             Self::Barrier => Some(sample("&distlock_barrier_*:{@*}", "distlock_barrier__channel:#")),
+            Self::Leader => Some(sample("&distlock_leader:{@*}", "distlock_leader:#")),
         }
     }
 }
