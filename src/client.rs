@@ -25,6 +25,8 @@ use crate::world::World;
 mod builder;
 mod capabilities;
 mod label;
+#[cfg(feature = "fred")]
+mod over;
 mod secure;
 mod servers;
 #[cfg(all(test, feature = "config"))]
@@ -107,15 +109,6 @@ impl Client {
         }
     }
 
-    #[cfg(any(test, feature = "unstable-transport"))]
-    pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
-        let options = options.checked()?;
-        options.check_no_sentinels()?;
-        Home::here()?;
-        let client = Self(Handle::new(Engine::start(options, node)));
-        client.engine().topology.check_lanes().map(|()| label::keep(client))
-    }
-
     #[cfg(test)]
     pub(crate) fn of(engine: Arc<Engine>) -> Self {
         Self(Handle::new(engine))
@@ -132,10 +125,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if an option cannot work, or if no runtime is running.
-    #[cfg(feature = "unstable-transport")]
+    /// - [`Error::Config`]: an option cannot work, or no runtime is running.
+    /// - [`Error::Unsupported`]: replicas must acknowledge ([`Options::acks`]), and the transport cannot ask them.
+    #[cfg(any(test, feature = "unstable-transport"))]
     pub fn over_transport(transport: Arc<dyn Transport>, options: Options) -> Result<Self> {
-        Self::over(options, transport)
+        let options = options.checked()?;
+        options.check_no_sentinels()?;
+        Home::here()?;
+        let client = Self(Handle::new(Engine::start(options, transport)));
+        client.engine().topology.check_lanes().map(|()| label::keep(client))
     }
 
     /// Returns a client of a cluster that reaches its servers by `connector`, on the current runtime.

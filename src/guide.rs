@@ -145,3 +145,8 @@ pub mod leader {}
 
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {}
+
+#[cfg(feature = "fred")]
+#[cfg_attr(docsrs, doc(cfg(feature = "fred")))]
+#[doc = include_str!("../docs/bring-your-client.md")]
+pub mod bring_your_client {}

@@ -7,9 +7,10 @@
 //! builds a client on such a type. Each [`Call`] has the text of its script. The transport also supplies the client's
 //! clock and random numbers ([`World`]), so a simulation can repeat exactly. See also [`deterministic_tables`].
 //!
-//! There are three implementations. Code above the trait does not know which of them it uses:
+//! There are several implementations. Code above the trait does not know which of them it uses:
 //! - `node`: the library `fred`, the default in production
 //! - `wire`: the crate `distlock-wire` (`Builder::direct`)
+//! - `node::over` and the crate `distlock-redis`: the program's own clients of fred and redis-rs
 //! - the crate `distlock-sim`: a simulated server, for our tests and for users' tests
 //!
 //! [`Client::over_transport`]: crate::Client::over_transport
@@ -21,6 +22,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
+
+use crate::world::Machine;
 
 pub(crate) mod coalesce;
 pub(crate) mod connector;
@@ -134,8 +137,11 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Returns the clock and the random numbers that belong to this transport.
-    fn world(&self) -> Arc<dyn World>;
+    /// Returns the clock and the random numbers that belong to this transport. Defaults to the machine's clock and
+    /// random numbers.
+    fn world(&self) -> Arc<dyn World> {
+        Arc::new(Machine)
+    }
 
     /// Returns true if a single command costs this process little. A script that is equivalent to one command
     /// (`command` of its [`Script`]) is then always sent as that command, instead of sharing a script with other calls.

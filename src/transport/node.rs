@@ -7,7 +7,8 @@
 //! - Connections are closed explicitly.
 //!
 //! Messages use a connection of this crate's own, except over native-tls. Over native-tls, messages use fred, and a
-//! `PING` after each subscription confirms the subscription.
+//! `PING` after each subscription confirms the subscription. So do the messages of a client over the program's own fred
+//! clients ([`over`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +25,6 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::transport::{Acknowledge, Call, Fault, Listener, Replied, Reply, Transport, cannot_acknowledge};
-use crate::world::{Machine, World};
 use connection::Connection;
 use distlock_wire::{Lanes, ListenerSlot, MessageLine};
 use subscriptions::Subscriptions;
@@ -34,6 +34,7 @@ mod connection;
 mod fault;
 mod login;
 mod messages;
+pub(crate) mod over;
 mod subscriptions;
 mod tls;
 mod together;
@@ -148,10 +149,6 @@ impl Transport for Node {
 
     fn address(&self) -> &str {
         &self.address
-    }
-
-    fn world(&self) -> Arc<dyn World> {
-        Arc::new(Machine)
     }
 
     fn close(&self, within: Duration) -> BoxFuture<'static, ()> {

@@ -1,6 +1,6 @@
 //! The crate `distlock-wire` as a [`Transport`].
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 use super::{Acknowledge, Call, Fault, Listener, Replied, Reply, Transport};
 use crate::config::Options;
 use crate::error::{Error, Result, Step};
-use crate::world::{Machine, World};
 
 #[derive(Debug)]
 pub(crate) struct Wire(Connections);
@@ -101,10 +100,6 @@ impl Transport for Wire {
 
     fn trouble(&self) -> Option<String> {
         self.0.trouble()
-    }
-
-    fn world(&self) -> Arc<dyn World> {
-        Arc::new(Machine)
     }
 
     fn prefers_bare_commands(&self) -> bool {

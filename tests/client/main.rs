@@ -17,6 +17,8 @@ mod lifecycle;
 mod not_reentrant;
 #[cfg(feature = "metrics")]
 mod observability;
+#[cfg(feature = "fred")]
+mod over;
 mod own_runtime;
 mod renewal;
 mod rig;

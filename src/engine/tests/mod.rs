@@ -58,7 +58,7 @@ fn client(change: impl FnOnce(&mut Options)) -> (Client, Arc<Fake>) {
     let mut options = Options { preflight: false, coalesce: false, ..Options::default() };
     change(&mut options);
     let node: Arc<dyn Transport> = Arc::new(Arc::clone(&fake));
-    (Client::over(options, node).unwrap(), fake)
+    (Client::over_transport(node, options).unwrap(), fake)
 }
 
 fn with_lock() -> (Client, Arc<Fake>, ReentrantLock) {

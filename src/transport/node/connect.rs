@@ -58,10 +58,10 @@ const EVENTS: usize = 16;
 /// The same capacity, for the connection for messages. One read of the socket brings fewer messages, so a reader that
 /// is on time gets all messages. If the reader falls behind by more messages, every waiter checks its lock
 /// ([`dispatch`]).
-const MESSAGES: usize = 512;
+pub(super) const MESSAGES: usize = 512;
 
 /// Returns a function that creates clients of fred, whose event channels have this capacity.
-fn maker(config: Config, options: &Options) -> impl Fn(usize) -> Client {
+pub(super) fn maker(config: Config, options: &Options) -> impl Fn(usize) -> Client {
     let connection = ConnectionConfig {
         connection_timeout: options.connect_timeout,
         internal_command_timeout: options.connect_timeout,
@@ -119,32 +119,12 @@ impl Node {
         node.connect_tasks.lock().extend(node.clients().map(|client| client.connect()));
         if !lazily {
             // After an error, the node is dropped here, because fred would retry forever.
-            let connected = node.connected(&parsed.place, target.is_tls(), options.connect_timeout).await;
-            connected.map_err(|error| error.at(Some(&Arc::from(server))))?;
+            let all: Vec<&Client> = node.clients().collect();
+            let outcome = connected(&all, &parsed.place, target.is_tls(), options.connect_timeout).await;
+            outcome.map_err(|error| error.at(Some(&Arc::from(server))))?;
         }
         node.keep_connections(options, sharded, &demotions);
         Ok(node)
-    }
-
-    async fn connected(&self, place: &Place, is_tls: bool, within: Duration) -> Result<()> {
-        let latest = Mutex::new(None);
-        let connected = futures::future::try_join_all(self.clients().map(|client| client.wait_for_connect()));
-        let errors = self.clients().map(|client| Box::pin(final_error(client.error_rx(), &latest)));
-        let mut error = tokio::select! {
-            biased;
-            outcome = connected => match outcome {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            },
-            // fred retries forever, so only a final error ends the wait early.
-            (error, ..) = futures::future::select_all(errors) => error,
-            () = answers_without_tls(place, is_tls, within) => fred::error::Error::new(ErrorKind::IO, quoted(PLAIN)),
-            () = tokio::time::sleep(within) => fred::error::Error::new(ErrorKind::Timeout, ""),
-        };
-        if *error.kind() == ErrorKind::Timeout {
-            error = latest.into_inner().unwrap_or(error);
-        }
-        Err(refused(&error, &place.to_string(), !is_tls && matches!(place, Place::Tcp(..))))
     }
 
     /// Starts the tasks that name the connections, follow their events and replace them.
@@ -171,6 +151,28 @@ impl Node {
             tasks.push(tokio::spawn(keep_connection(connection, reconnects, errors, listener, Arc::clone(&name))));
         }
     }
+}
+
+/// Waits until these clients of one server are connected.
+pub(super) async fn connected(clients: &[&Client], place: &Place, is_tls: bool, within: Duration) -> Result<()> {
+    let latest = Mutex::new(None);
+    let connected = futures::future::try_join_all(clients.iter().map(|client| client.wait_for_connect()));
+    let errors = clients.iter().map(|client| Box::pin(final_error(client.error_rx(), &latest)));
+    let mut error = tokio::select! {
+        biased;
+        outcome = connected => match outcome {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        },
+        // fred retries forever, so only a final error ends the wait early.
+        (error, ..) = futures::future::select_all(errors) => error,
+        () = answers_without_tls(place, is_tls, within) => fred::error::Error::new(ErrorKind::IO, quoted(PLAIN)),
+        () = tokio::time::sleep(within) => fred::error::Error::new(ErrorKind::Timeout, ""),
+    };
+    if *error.kind() == ErrorKind::Timeout {
+        error = latest.into_inner().unwrap_or(error);
+    }
+    Err(refused(&error, &place.to_string(), !is_tls && matches!(place, Place::Tcp(..))))
 }
 
 /// Returns the first error that no retry can fix. Stores other errors in `latest`.

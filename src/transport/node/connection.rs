@@ -85,16 +85,8 @@ impl Connection {
         script: Option<Bytes>,
         call: &Call,
     ) -> Result<Value, fred::error::Error> {
-        let mut words = Vec::with_capacity(call.words.len() + 2);
-        if let Some(script) = script {
-            words.push(Value::Bytes(script));
-            words.push(Value::Integer(i64::try_from(call.keys).unwrap_or(i64::MAX)));
-        }
-        words.extend(call.words.iter().map(|word| match word {
-            Arg::Text(text) => Value::Bytes(text.clone()),
-            Arg::Int(int) => Value::Integer(*int),
-        }));
-        let sent = self.client.custom(CustomCommand::new_static(command, ClusterHash::FirstKey, false), words);
+        let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
+        let sent = self.client.custom(command, words(script, call));
         // Boxed: this future has kilobytes, which would be copied with each future around it.
         let sent = Box::pin(sent);
         without_standstill(sent, self.timeout + OVERDUE).await
@@ -216,7 +208,21 @@ impl Away {
     }
 }
 
-fn reply(value: Value) -> Reply {
+/// The words of a command, without its name. If it runs a script, `script` is the source or the hash.
+pub(super) fn words(script: Option<Bytes>, call: &Call) -> Vec<Value> {
+    let mut words = Vec::with_capacity(call.words.len() + 2);
+    if let Some(script) = script {
+        words.push(Value::Bytes(script));
+        words.push(Value::Integer(i64::try_from(call.keys).unwrap_or(i64::MAX)));
+    }
+    words.extend(call.words.iter().map(|word| match word {
+        Arg::Text(text) => Value::Bytes(text.clone()),
+        Arg::Int(int) => Value::Integer(*int),
+    }));
+    words
+}
+
+pub(super) fn reply(value: Value) -> Reply {
     match value {
         Value::Null => Reply::Nil,
         Value::Integer(int) => Reply::Int(int),

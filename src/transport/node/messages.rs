@@ -1,4 +1,5 @@
-//! fred's connection for messages: passes every message on, and keeps the subscriptions. Used only over native-tls.
+//! fred's connection for messages: passes every message on, and keeps the subscriptions. Used over native-tls, and by
+//! [`over`](super::over).
 
 use std::collections::HashSet;
 use std::future::Future;

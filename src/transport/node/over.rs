@@ -278,8 +278,8 @@ impl Transport for Over {
         &self.address
     }
 
-    /// Closes the connection for messages only. Commands in flight end by their own timeouts: if they were dropped, fred
-    /// could still send them after a reconnect.
+    /// Closes the connection for messages only. Commands in flight end by their own timeouts: if they were dropped,
+    /// fred could still send them after a reconnect.
     fn close(&self, within: Duration) -> BoxFuture<'static, ()> {
         for task in self.tasks.lock().drain(..) {
             task.abort();

@@ -1,4 +1,4 @@
-//! Subscriptions over a connection of fred. Used only over native-tls.
+//! Subscriptions over a connection of fred. Used over native-tls, and by [`over`](super::over).
 
 use std::collections::HashSet;
 use std::sync::Arc;
