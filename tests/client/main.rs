@@ -13,11 +13,13 @@ mod given_up;
 mod handoff;
 mod housekeeping;
 mod lifecycle;
+mod lock_delay;
 mod not_reentrant;
 #[cfg(feature = "metrics")]
 mod observability;
 mod own_runtime;
 mod renewal;
+mod revoke;
 mod rig;
 mod runtimes;
 mod scripts;
