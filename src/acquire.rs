@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::config::check_lease;
-use crate::error::Result;
+use crate::config::{check_lease, check_lock_delay};
+use crate::error::{Error, Result};
 use crate::owner::Owner;
 
 /// How to acquire: how long to wait, how long to hold, as which owner.
@@ -32,6 +32,7 @@ use crate::owner::Owner;
 pub struct Acquire {
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Duration>,
+    pub(crate) lock_delay: Duration,
     pub(crate) owner: Option<Owner>,
     /// True if an owner that already holds the lock is refused.
     pub(crate) not_reentrant: bool,
@@ -69,6 +70,37 @@ impl Acquire {
         self
     }
 
+    /// Keeps the name closed for this long after a *lost* lease, so that writes that the former holder has already sent
+    /// arrive before the next holder begins. Consul has the same option.
+    ///
+    /// The lease in Redis is longer by this time, and the guard does not count the additional time. If the holder dies
+    /// or is cut off, the next holder acquires `lease` + `lock_delay` after the holder's last renewal, or sooner. A
+    /// release before the end of the lease opens the name at once, and so does
+    /// [`force_unlock`](crate::DistLock::force_unlock). A release after the end of the lease does not.
+    ///
+    /// For locks with one holder: reentrant, fair, fenced, spin, plain, and the write half of a read-write lock. Read
+    /// locks, permits and groups refuse a delay with [`Error::Config`](crate::Error::Config). At most a day, rounded up
+    /// to whole milliseconds. Defaults to none. [`guide::leases`](crate::guide::leases) has the details.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use distlock::Acquire;
+    /// # async fn example(lock: distlock::FairLock) -> distlock::Result<()> {
+    /// let how = Acquire::new().lock_delay(Duration::from_secs(15));
+    /// if let Some(guard) = lock.acquire(how).await? {
+    ///     // After a crash here, the name stays closed for up to 45 s: the watchdog's lease and the delay.
+    ///     guard.unlock().await?; // opens it at once
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
+        self
+    }
+
     /// Acquires as this owner. If the owner holds the lock already, the acquire is a re-entry. Defaults to the owner of
     /// the enclosing [`Owner::scope`], else to a fresh owner.
     pub fn owner(mut self, owner: &Owner) -> Self {
@@ -85,6 +117,17 @@ impl Acquire {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        self.lease.map_or(Ok(()), check_lease)
+        self.lease.map_or(Ok(()), check_lease)?;
+        check_lock_delay(self.lock_delay)
+    }
+
+    /// Refuses a lock delay for a flavour that cannot have one.
+    pub(crate) fn check_no_lock_delay(&self, flavour: &str) -> Result<()> {
+        if self.lock_delay.is_zero() {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "locks of the flavour {flavour} cannot have a lock delay: use a single lock with one holder"
+        )))
     }
 }

@@ -9,6 +9,9 @@ pub mod owners {}
 #[doc = include_str!("../docs/leases.md")]
 pub mod leases {}
 
+#[doc = include_str!("../docs/revoke.md")]
+pub mod revoke {}
+
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use crate::acquire::Acquire;
 use crate::client::Client;
 use crate::engine::protocol::Protocol;
+use crate::engine::revoke::unsupported;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::owner::Owner;
@@ -256,6 +257,37 @@ pub trait DistLock: Sealed + Any + fmt::Debug + Send + Sync {
     /// # }
     /// ```
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>>;
+
+    /// Asks the holder to finish. Its guard's [`revoked`](Guard::revoked) completes, at the next renewal at the latest.
+    /// The lock stays held until the holder releases it. Returns `false` if there is nobody to ask: the lock is free, a
+    /// client of Java holds it, or a write lock is held for reading. See [`guide::revoke`](crate::guide::revoke).
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it may take effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for read locks, plain locks and groups; otherwise as for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use distlock::DistLock;
+    /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+    /// lock.revoke().await?;
+    /// let guard = lock.lock().await?; // waits until the holder has released the lock
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn revoke(&self) -> BoxFuture<'_, Result<bool>> {
+        // Single locks have a method of their own.
+        Box::pin(async { Err(unsupported(self.name(), "a group")) })
+    }
 
     /// Releases one hold of `owner` that another process acquired, or that [`Guard::into_owner`] left without a guard,
     /// like Redisson's `unlockAsync(threadId)`. A hold left by `into_owner` is released first.

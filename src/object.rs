@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use crate::acquire::Acquire;
 use crate::client::Client;
 use crate::engine::protocol::Protocol;
-use crate::engine::{acquire, release};
+use crate::engine::{acquire, release, revoke};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::lock::{DistLock, Inside, Part, Sealed};
@@ -119,6 +119,10 @@ impl<F: 'static> DistLock for Lock<F> {
 
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(release::force(self.client.engine(), &self.protocol))
+    }
+
+    fn revoke(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(revoke::revoke(self.client.engine(), &self.protocol))
     }
 
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {

@@ -8,14 +8,15 @@
 --            negative lease, `~n` follows the first hold: n is this command's number.
 -- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.
 --        Otherwise a list with one entry per key: 1 = renewed; 0 = not held by that owner; text = the server's error.
---        `{n, ..}` = renewed, but the holds with these indexes in ARGV[2i + 2] are gone.
+--        `{n, ..}` = renewed, but the holds with these indexes in ARGV[2i + 2] are gone. An index of 0 = the holder was
+--        asked to finish (`revoke.lua`).
 -- Idempotent. With a negative lease, a late copy changes no lease. An error at one key does not stop the others.
 -- O(keys).
 
 local out = {}
 for i = 1, #KEYS do
   local owner, wanted = ARGV[2 * i + 1], ARGV[2 * i + 2]
-  local found = redis.pcall('hmget', KEYS[i], owner, owner .. ':holds')
+  local found = redis.pcall('hmget', KEYS[i], owner, owner .. ':holds', 'revoke:holds')
   local held, gone, way, list = found.err and found or found[1] and 1 or 0, nil, 'longer', nil
   if held == 1 and (exactly or wanted ~= '' or found[2]) then
     load_holds()
@@ -34,8 +35,12 @@ for i = 1, #KEYS do
   end
   if type(held) == 'table' then
     held = held.err
-  elseif held == 1 and gone and #gone > 0 then
-    held = gone
+  elseif held == 1 then
+    if found[3] then
+      gone = gone or {}
+      gone[#gone + 1] = 0
+    end
+    if gone and #gone > 0 then held = gone end
   end
   out[i] = held
 end

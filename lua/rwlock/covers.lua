@@ -250,7 +250,7 @@ local function load_readers()
     local n = redis.pcall('hlen', hash)
     local many = type(n) == 'number' and n > FEW
     for _, field in ipairs(many and redis.pcall('hrandfield', hash, 4) or redis.pcall('hkeys', hash)) do
-      if field ~= 'mode' and not is_ours(field) then return {left, 1} end
+      if field ~= 'mode' and field ~= 'revoke:holds' and not is_ours(field) then return {left, 1} end
     end
     return left
   end

@@ -55,10 +55,12 @@ local out, key, arg = {}, 1, 3
 while arg <= #ARGV do
   local hash, owner, wanted, half, tag = KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
   key, arg = key + 1 + tonumber(ARGV[arg + 4]), arg + 5
-  local field, gone = half == 'write' and owner .. ':write' or owner, nil
+  local field, gone, asked = half == 'write' and owner .. ':write' or owner, nil, nil
   local ok, answer = pcall(function()
-    local found, way, list = redis.call('hmget', hash, field, field .. ':holds', owner, 'mode'), 'longer', nil
+    local found = redis.call('hmget', hash, field, field .. ':holds', owner, 'mode', 'revoke:holds')
+    local way, list = 'longer', nil
     if not found[1] then return 0 end
+    asked = half == 'write' and found[5]
     if exactly or wanted ~= '' or found[2] then
       load_holds()
       local held
@@ -74,7 +76,13 @@ while arg <= #ARGV do
     if dead then bury(hash, dead) end
     return 1
   end)
-  if ok and answer == 1 and gone and #gone > 0 then answer = gone end
+  if ok and answer == 1 then
+    if asked then
+      gone = gone or {}
+      gone[#gone + 1] = 0
+    end
+    if gone and #gone > 0 then answer = gone end
+  end
   if not ok then
     -- Before Redis 7 an error is a text that starts with the position in the script.
     answer = type(answer) == 'table' and answer.err or tostring(answer)

@@ -50,7 +50,8 @@ if hold ~= '' then
 end
 
 if reads > 0 and covered(tag, owner, reads, 1) > 0 then
-  redis.call('hdel', hash, field, field .. ':holds')
+  -- The request to finish was for the writer (`common/revoke.lua`).
+  redis.call('hdel', hash, field, field .. ':holds', 'revoke:holds')
   redis.call('hset', hash, 'mode', 'read')
 else
   redis.call('del', hash)

@@ -105,6 +105,8 @@ impl Lock {
         is_locked() -> bool;
         /// Frees the lock, whoever holds it. Returns false if it was free. See [`DistLock::force_unlock`].
         force_unlock() -> bool;
+        /// Asks the holder to finish. Returns false if there is nobody to ask. See [`DistLock::revoke`].
+        revoke() -> bool;
         /// Releases a hold of `owner` that has no guard in this process. See [`DistLock::release`].
         release(owner: &Owner) -> Released;
     }

@@ -15,6 +15,9 @@ pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3
 /// no time to hold the lock.
 const SHORTEST_LEASE: Duration = Duration::from_millis(3);
 
+/// Upper bound of a lock delay.
+const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(24 * 3600);
+
 /// Upper bound of `fair_wait` and `fair_grace`: the default of Redisson's `fairLockWaitTimeout`.
 const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 
@@ -197,6 +200,10 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+pub(crate) fn check_lock_delay(delay: Duration) -> Result<()> {
+    at_most("the lock delay", delay, "for so long a dead holder's name stays closed; ", LONGEST_LOCK_DELAY)
 }
 
 /// A duration as error messages show it, in whole milliseconds. Rounded down, so that a shown upper bound is

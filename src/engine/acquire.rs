@@ -39,6 +39,8 @@ struct Request {
     owner: Owner,
     /// Explicit lease, or `None` to let the watchdog renew.
     lease: Option<Duration>,
+    /// The lock delay: the server keeps the lock for this much longer than the lease.
+    delay: Duration,
     /// True if the caller gave no owner, so that the client may replace the owner.
     fresh: bool,
     /// True if the acquire fails when the owner holds the lock already.
@@ -86,6 +88,9 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
 impl Request {
     fn new(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Self> {
         how.check()?;
+        if !protocol.nature().is_exclusive() {
+            how.check_no_lock_delay(protocol.flavour())?;
+        }
         engine.check(protocol.name())?;
         engine.check_open()?;
         let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited_before);
@@ -113,6 +118,7 @@ impl Request {
             protocol: Arc::clone(protocol),
             owner,
             lease: how.lease,
+            delay: how.lock_delay,
             fresh,
             not_reentrant: how.not_reentrant || !protocol.nature().reentrant,
             holds_nothing: fresh || how.holds_nothing,

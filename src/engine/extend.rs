@@ -9,7 +9,7 @@ use crate::engine::clock::{Refusals, harmless_from};
 use crate::engine::hold::{Hold, lease_until, valid_until};
 use crate::engine::ledger::{Book, Cap, End, Entry as _};
 use crate::engine::protocol::Renewed;
-use crate::engine::renewal::at_positions;
+use crate::engine::renewal::{at_positions, is_revoked};
 use crate::engine::replies::too_late;
 use crate::error::{Error, Result};
 use crate::topology::{Answered, MemberClock, Placement, ServerClock};
@@ -93,14 +93,15 @@ impl Extension {
     /// Sends the command. From then on, the guard counts on the shorter of its old and new leases.
     async fn ask_once(&self, number: u64) -> Result<Asked> {
         let &Self { ref engine, ref hold, level, lease } = self;
-        let (others, all, kept, numbers) = {
+        let (others, all, delay, kept, numbers) = {
             let book = hold.book();
             let numbers: Vec<u64> = [number].into_iter().chain(book.holds().filter(|other| *other != number)).collect();
             let (others, all) = (book.until_others(level), book.until_in_server());
-            (Moment::from_nanos(others), Moment::from_nanos(all), book.is_watched_without(level), numbers)
+            let (others, all) = (Moment::from_nanos(others), Moment::from_nanos(all));
+            (others, all, book.delay(), book.is_watched_without(level), numbers)
         };
         let sent = engine.now();
-        let armed = lease.max(lease_until(sent, others));
+        let armed = lease.max(lease_until(sent, others)) + delay;
         let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
         // Without a reply, either lease may apply. So if the new lease may be shorter, the guard's deadline is capped.
         let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
@@ -157,7 +158,11 @@ impl Extension {
     fn book_answer(&self, asked: &Asked) -> Result<()> {
         let refused = match &asked.reply {
             Reply::List(entries) => match entries.as_slice() {
-                [Reply::Int(1) | Reply::List(_)] => {
+                [renewed @ (Reply::Int(1) | Reply::List(_))] => {
+                    if is_revoked(renewed) {
+                        let tenure = self.hold.book().tenure();
+                        self.hold.revoke(tenure);
+                    }
                     let until = valid_until(asked.sent, self.lease).as_nanos();
                     let mut book = self.hold.book();
                     let in_time = book.extended(self.engine.now().as_nanos(), self.level, nanos(self.lease), until);

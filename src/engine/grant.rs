@@ -55,6 +55,21 @@ impl Grant {
         }
     }
 
+    /// Completes when the holder was asked to finish while this guard has not been released.
+    pub(crate) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (hold, level) = (Arc::clone(&self.hold), self.level);
+        async move {
+            loop {
+                let changed = hold.changed.notified();
+                let is_revoked = hold.book().is_revoked_for(level);
+                if is_revoked {
+                    return;
+                }
+                changed.await;
+            }
+        }
+    }
+
     /// The guard's end as an error. If the book knows no other reason, the lease has expired.
     pub(crate) fn why_lost(&self) -> Error {
         let end = self.hold.book().end_of(self.level);

@@ -81,6 +81,10 @@ pub(crate) struct Book {
     refuted: Option<u32>,
     reserved: u32,
     closed: bool,
+    /// The longest lock delay of this tenure's acquires, in ms.
+    delay: u32,
+    /// True if a client has asked the holder of this tenure to finish.
+    revoked: bool,
 }
 
 impl Book {
@@ -91,6 +95,7 @@ impl Book {
         self.next = self.next.wrapping_add(1);
         if self.count == 0 {
             self.tenure = self.tenure.wrapping_add(1);
+            (self.delay, self.revoked) = (0, false);
         }
         self.count += 1;
         self.confirmed = sent.max(self.confirmed);

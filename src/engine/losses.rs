@@ -28,11 +28,12 @@ impl Engine {
     }
 
     fn lose_some(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lose: impl FnOnce(&mut Book) -> Vec<u64>) -> usize {
-        let (lost, tenure) = {
+        let (lost, tenure, stays_closed) = {
             let mut book = hold.book();
             if book.end().is_some() {
                 return 0;
             }
+            let stays_closed = book.stays_closed(self.now().as_nanos());
             let lost = lose(&mut book);
             if end == End::Gone && lost.is_empty() {
                 book.refuted_idle();
@@ -41,11 +42,11 @@ impl Engine {
                 // The book has no other holds, so it ends as a whole.
                 let _ = book.finish(end);
             }
-            (lost, book.tenure())
+            (lost, book.tenure(), stays_closed)
         };
         let count = lost.len();
         if count > 0 {
-            self.announce_loss(hold, end, lost, tenure);
+            self.announce_loss(hold, end, lost, tenure, stays_closed);
         }
         count
     }
@@ -58,12 +59,12 @@ impl Engine {
 
     /// Announces the end of a hold whose book has ended already. Returns the number of its guards.
     fn announce_end(self: &Arc<Self>, hold: &Arc<Hold>, end: End) -> usize {
-        let (lost, tenure): (Vec<u64>, _) = {
+        let (lost, tenure, stays_closed): (Vec<u64>, _, _) = {
             let book = hold.book();
-            (book.holds().collect(), book.tenure())
+            (book.holds().collect(), book.tenure(), book.stays_closed(self.now().as_nanos()))
         };
         let count = lost.len();
-        self.announce_loss(hold, end, lost, tenure);
+        self.announce_loss(hold, end, lost, tenure, stays_closed);
         count
     }
 
@@ -81,13 +82,14 @@ impl Engine {
         }
     }
 
-    /// Notifies the guards of these holds, and releases the holds on the server.
-    fn announce_loss(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
+    /// Notifies the guards of these holds, and releases the holds on the server, unless the name stays closed
+    /// ([`Book::stays_closed`]).
+    fn announce_loss(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32, stays_closed: bool) {
         hold.changed.notify_waiters();
         self.guard_left();
         self.report_loss(hold, end, lost.len());
         self.registry.forget(hold);
-        release::release_ended(self, hold, end, lost, tenure);
+        release::release_ended(self, hold, end, lost, tenure, stays_closed);
     }
 
     pub(super) fn report_loss(&self, hold: &Hold, end: End, guards: usize) {

@@ -64,6 +64,7 @@ pub(crate) mod registry;
 pub(crate) mod release;
 pub(crate) mod renewal;
 pub(crate) mod replies;
+pub(crate) mod revoke;
 mod shutdown;
 pub(crate) mod simple;
 pub(crate) mod suspend;

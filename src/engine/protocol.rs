@@ -94,6 +94,16 @@ impl Nature {
         matches!(self.sharing, Sharing::Shared)
     }
 
+    /// True if one owner at most holds the lock.
+    pub(crate) const fn is_exclusive(&self) -> bool {
+        matches!(self.sharing, Sharing::Alone)
+    }
+
+    /// True if the holder can be asked to finish. A string has no room for the request.
+    pub(crate) const fn is_revocable(&self) -> bool {
+        self.is_exclusive() && !self.by_set
+    }
+
     pub(crate) const fn is_counted(&self) -> bool {
         matches!(self.sharing, Sharing::Counted)
     }

@@ -166,7 +166,7 @@ impl GuardRelease {
             let margin = drift_margin(Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog))));
             let in_server = Moment::from_nanos(book.until_in_server());
             // If the watchdog renews the lease, a renewal in flight may still extend it.
-            let renewed = harmless_from(now, engine.options.command_timeout) + engine.options.watchdog;
+            let renewed = harmless_from(now, engine.options.command_timeout) + engine.options.watchdog + book.delay();
             let over = if watched { in_server.max(renewed) } else { in_server } + margin;
             let end = book.end_of(level);
             let number = book.close(level).unwrap_or_default();
@@ -199,9 +199,10 @@ impl GuardRelease {
         let mut book = hold.book();
         let spare = engine.options.watchdog / 3;
         // There is no hand-over if the hold has ended or is in doubt, if its lease may be shortened or is too short for
-        // the next holder, or if another guard relies on the hold.
+        // the next holder, or if another guard relies on the hold. Nor if another client has asked for the lock.
         if book.end().is_some()
             || book.is_refuted()
+            || book.is_revoked()
             || book.doubted()
             || book.renewed_at() < book.cut_until()
             || !book.is_idle()
@@ -219,6 +220,9 @@ impl GuardRelease {
         if let Some(end) = self.end {
             // The code that ended the hold has cleaned up.
             return Err(hold.lost(end));
+        }
+        if !self.was_held && self.leaves_closed().await {
+            return Err(hold.lost(End::Expired));
         }
         let waits = persistence == Persistence::UntilLeaseEnds;
         let mut doubted = false;

@@ -33,7 +33,7 @@ use super::Engine;
 use super::hold::Hold;
 use crate::topology::{MemberId, Placement};
 pub(crate) use plan::Which;
-pub(crate) use settle::at_positions;
+pub(crate) use settle::{at_positions, is_revoked};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Round {

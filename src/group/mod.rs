@@ -38,6 +38,7 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquir
     Acquire {
         wait: None,
         lease: asked.lease,
+        lock_delay: Duration::ZERO,
         owner: Some(owner.clone()),
         not_reentrant: asked.not_reentrant,
         holds_nothing: asked.owner.is_none() && Owner::current().is_none(),

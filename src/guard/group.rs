@@ -198,6 +198,15 @@ impl Held {
         }
     }
 
+    /// Completes when the holder of a member was asked to finish. Members that join later are not watched.
+    pub(crate) fn revoked(&self) -> BoxFuture<'static, ()> {
+        let each = self.each(|guard| guard.revoked().boxed());
+        if each.is_empty() {
+            return futures::future::pending().boxed();
+        }
+        futures::future::select_all(each).map(drop).boxed()
+    }
+
     pub(crate) fn why_lost(&self) -> Error {
         if let Some(lost) = self.lost() {
             return lost.why;

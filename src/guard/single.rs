@@ -68,6 +68,10 @@ impl Single {
         self.grant.watch(early, look)
     }
 
+    pub(super) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.grant.revoked()
+    }
+
     pub(super) fn why_lost(&self) -> Error {
         self.grant.why_lost()
     }

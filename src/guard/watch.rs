@@ -59,6 +59,49 @@ impl Guard {
         async move { drop(watch.await) }
     }
 
+    /// Completes when a client has asked the holder to finish, by [`DistLock::revoke`](crate::DistLock::revoke). The
+    /// lock stays held, and nothing else happens: save the work, then release the guard. Neither a loss nor a release
+    /// completes this future; [`run`](Self::run) adds the loss.
+    ///
+    /// A guard hears requests of its own client at once. It hears requests of other clients at its next renewal, after
+    /// at most a third of the [watchdog](crate::Builder::watchdog)'s lease: 10 s by default. A guard with an explicit
+    /// lease is not renewed, so it hears them only when it is extended, or after a reconnect. The guard of a multi lock
+    /// or RedLock hears requests to its members.
+    ///
+    /// The future does not borrow the guard.
+    ///
+    /// # Cost
+    ///
+    /// None: a renewal asks for the request too.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn next_batch() {}
+    /// # async fn example(guard: distlock::Guard) -> distlock::Result<()> {
+    /// let mut revoked = std::pin::pin!(guard.revoked());
+    /// loop {
+    ///     tokio::select! {
+    ///         () = &mut revoked => break, // another process wants the lock
+    ///         done = guard.run(next_batch()) => done?, // an error if the lock is lost
+    ///     }
+    /// }
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "futures do nothing unless awaited"]
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        match self.inner() {
+            Inner::One(one) => Either::Left(one.revoked()),
+            Inner::Many(many) => Either::Right(many.revoked()),
+        }
+    }
+
     /// Completes when the hold is lost, or when only `early(lease)` of its lease is left. A release does not complete
     /// it.
     pub(crate) fn watch(

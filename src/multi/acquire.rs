@@ -80,6 +80,7 @@ struct Acquiring<'a> {
 impl MultiLock {
     pub(super) async fn carry_out(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
+        asked.check_no_lock_delay("multi")?;
         self.check()?;
         let deadline = &deadline(&self.locks, &asked);
         let asker = Asker::new(&self.locks, asked.owner.clone().or_else(Owner::current));

@@ -261,6 +261,7 @@ impl Permits {
             return Err(Error::config(what));
         }
         how.check()?;
+        how.check_no_lock_delay("permits")?;
         let Some(line) = &self.line else { return self.take(n, how).await };
         if how.wait == Some(Duration::ZERO) {
             // A try does not take the fair lock, so concurrent tries do not refuse each other.

@@ -67,6 +67,7 @@ enum Turn {
 impl RedLock {
     pub(super) async fn carry_out(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
+        asked.check_no_lock_delay("RedLock")?;
         self.check()?;
         let deadline = deadline(&self.nodes, &asked);
         let owner = asked.owner.clone().or_else(Owner::current);

@@ -23,6 +23,7 @@ type Grant = (usize, Guard);
 impl Striped {
     pub(super) async fn carry_out(&self, how: Acquire) -> Result<Option<Grant>> {
         how.check()?;
+        how.check_no_lock_delay("striped")?;
         self.check()?;
         let deadline = &deadline(&self.segments, &how);
         let given = how.owner.clone().or_else(Owner::current);

@@ -219,6 +219,9 @@ async fn the_minimal_access_list_is_enough() {
         let (one, two) = log_in(bed, &rules(), "").await;
         // Other tests run the other flavours with parts of the list.
         queue(&one, &two).await;
+        let asked = one.reentrant("asked").lock().await.unwrap();
+        assert!(two.reentrant("asked").revoke().await.unwrap());
+        asked.unlock().await.unwrap();
         // Many concurrent acquires are batched. Batches need no further rights.
         let many = (0..64).map(|n| {
             let flavour = Flavour::ALL[n % Flavour::ALL.len()];

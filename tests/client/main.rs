@@ -14,6 +14,7 @@ mod handoff;
 mod housekeeping;
 mod label;
 mod lifecycle;
+mod lock_delay;
 mod not_reentrant;
 #[cfg(feature = "metrics")]
 mod observability;
@@ -21,6 +22,7 @@ mod observability;
 mod over;
 mod own_runtime;
 mod renewal;
+mod revoke;
 mod rig;
 mod runtimes;
 mod scripts;

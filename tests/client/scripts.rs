@@ -141,6 +141,7 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
         Flavour::Reentrant => {
             let all = client.multi(["m1", "m2", "m3"]);
             all.lock().await.unwrap().unlock().await.unwrap();
+            assert!(!lock.revoke().await.unwrap());
         }
         _ => {}
     }

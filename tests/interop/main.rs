@@ -37,6 +37,7 @@ mod owners;
 mod permits;
 mod red;
 mod reentry;
+mod revoke;
 mod rig;
 mod rw_kills;
 mod rw_names;
@@ -109,6 +110,7 @@ beside!(redisson_4_7_0, "4.7.0":
     fenced_quirks::fenced_counter_survives_java_force_and_other_flavours,
     fenced_quirks::fenced_acquire_removes_the_ttl_of_javas_multi_lock,
     lead::lead_java_takes_part_as_a_plain_contender,
+    revoke::revoke_asks_our_holder_and_no_java_holder,
     spin::spin_release_wakes_no_reentrant_waiter,
     nonreentrant::nonreentrant_states_are_the_same, nonreentrant::nonreentrant_locks_exclude_each_other,
     permits::permits_state_after_each_step_matches_redisson,
@@ -156,6 +158,7 @@ beside!(redisson_3_52_0, "3.52.0":
     multi::multi_state_after_each_step_matches_redisson,
     fenced::fenced_state_after_each_step_matches_redisson,
     lead::lead_java_takes_part_as_a_plain_contender,
+    revoke::revoke_asks_our_holder_and_no_java_holder,
     permits::permits_state_after_each_step_matches_redisson,
     permits::permits_ids_of_each_side_are_extended_and_released_by_the_other,
     permits::permits_bulk_release_with_an_expired_id_releases_nothing,

@@ -92,11 +92,19 @@ pub const FAMILIES: &[Family] = &[
 
 /// Reentrant and spin locks, with one key.
 const REENTRANT: Family = Family {
-    states: &[&[], HELD, LISTED, TAKEN, &["HSET s $a 1 $a:holds ,i1~6", "PEXPIRE s 40000"]],
+    states: &[
+        &[],
+        HELD,
+        LISTED,
+        TAKEN,
+        &["HSET s $a 1 $a:holds ,i1~6", "PEXPIRE s 40000"],
+        &["HSET s $a 1 revoke:holds +", "PEXPIRE s 20000"],
+    ],
     calls: &[
         one("common/preflight", &[("s", "$pub $ch")]),
         one("common/state", &[("s", "")]),
         one("common/disown", &[("s", "$a i1")]),
+        one("common/revoke", &[("s", "$never")]),
         one("reentrant/acquire", &[("s", "$a 30000")]),
         one("reentrant/acquire", &[("s", "$a 30000 i1 '' $never")]),
         one("reentrant/acquire", &[("s", "$a 30000 i9 i1 $never")]),

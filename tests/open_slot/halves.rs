@@ -28,6 +28,8 @@ pub const HALVES: Family = Family {
         ],
         &["HSET s mode write $b:write 1", "PEXPIRE s 20000"],
         &["HSET s mode write $b:write 1", "PEXPIRE s 20000", "ZADD $m @j9000 $a", "PEXPIRE $m 9000"],
+        // A writer that reads too, and was asked to finish.
+        &["HSET s mode write $a:write 1 $a 1 revoke:holds +", "PEXPIRE s 20000", "SET $a/1 1 PX 20000"],
     ],
     calls: &[
         one("rwlock/read", &[("s $a/1 $m", "$a 30000 '' '' 0 0 {s} 1")]),
@@ -45,6 +47,7 @@ pub const HALVES: Family = Family {
         one("rwlock/write_release", &[("s $a/1", "$a i1 30000 ,i2 $never {s} $pub $ch")]),
         one("rwlock/leave", &[("s $a/1 $m", "$a '' 30000 '' 0 {s} $pub $ch")]),
         one("rwlock/leave", &[("s $c/1 $m", "$c i9 30000 '' $never {s} $pub $ch")]),
+        one("common/revoke", &[("s", "$never")]),
         one("rwlock/force", &[("s", "read 0 $never $pub $ch")]),
         one("rwlock/force", &[("s", "write 1 $never $pub $ch")]),
         one("rwlock/state", &[("s", "read {s}")]),

@@ -32,6 +32,16 @@ fn lease_out_of_bounds_is_refused() {
 }
 
 #[test]
+fn lock_delay_is_at_most_a_day() {
+    let day = Duration::from_secs(24 * 3600);
+    assert!(check_lock_delay(Duration::ZERO).is_ok() && check_lock_delay(day).is_ok());
+    for delay in [day + Duration::from_nanos(1), Duration::MAX] {
+        let refused = check_lock_delay(delay);
+        assert!(matches!(&refused, Err(Error::Config { what }) if what.contains("the lock delay")), "{refused:?}");
+    }
+}
+
+#[test]
 fn maximal_durations_are_capped() {
     let span = Duration::MAX;
     let options = Options {

@@ -92,6 +92,8 @@ pub(super) struct Manner {
 struct Attempt {
     target: Arc<Target>,
     lease: Option<Duration>,
+    /// The lock delay: the server keeps the lock for this much longer than the lease.
+    delay: Duration,
     inbox: Option<Arc<LockName>>,
     not_reentrant: bool,
     fenced: bool,
@@ -112,6 +114,8 @@ struct Before {
     count: u32,
     /// The latest deadline of the owner's guards.
     until: Moment,
+    /// The lock delay of the owner's holds.
+    delay: Duration,
     /// Number of the newest hold.
     last: Option<u64>,
 }
@@ -175,7 +179,8 @@ impl Attempt {
         if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
             return None;
         }
-        Some(Before { count: book.count(), until: Moment::from_nanos(book.until_all()), last: book.holds().last() })
+        let (count, until) = (book.count(), Moment::from_nanos(book.until_all()));
+        Some(Before { count, until, delay: book.delay(), last: book.holds().last() })
     }
 
     fn check_reentry(&self, before: &Before) -> Result<(), Failed> {
@@ -192,17 +197,19 @@ impl Attempt {
         Failed { would_repeat: true, ..error.into() }
     }
 
+    /// The undo of this attempt's command, which may have run.
+    fn undo(&self) -> Undo {
+        let lease = self.lease.unwrap_or(self.target.engine.options.watchdog) + self.delay;
+        Undo::new(&self.target, true).leased(Some(lease))
+    }
+
     /// The failure after a reply that none of our scripts gives. The lock may have been acquired.
     fn odd(&self, error: Error) -> Failed {
-        Failed {
-            doubt: Some(Undo::new(&self.target, true).leased(self.lease)),
-            would_repeat: true,
-            ..Failed::from(error)
-        }
+        Failed { doubt: Some(self.undo()), would_repeat: true, ..Failed::from(error) }
     }
 
     fn fault(&self, fault: &Fault) -> Failed {
-        let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true).leased(self.lease));
+        let doubt = fault.in_doubt().then(|| self.undo());
         let error = Error::of_fault(fault, &self.protocol().name().as_written);
         // The lock was granted, but too few replicas have the hold. Dropping `doubt` here releases the hold at once, so
         // that other clients may acquire.
@@ -229,6 +236,7 @@ impl Attempt {
         loop {
             let sent = engine.now();
             let armed = if comes_in { lease.max(lease_until(sent, before.until)) } else { lease };
+            let armed = armed + self.delay.max(before.delay);
             let call = |clock: &ServerClock| {
                 protocol.acquire(&Ask {
                     owner: &hold.owner,
@@ -253,8 +261,7 @@ impl Attempt {
                 Answer::TooLate(at) => refusals.add(&clock, at, engine.now())?,
                 _ if engine.topology.placement(protocol.name()) != placement => {
                     // The name may have moved away from this server before the answer, so the answer does not count.
-                    let doubt = Some(Undo::new(&self.target, true).leased(self.lease));
-                    return Err(Failed { doubt, ..Error::moved().into() });
+                    return Err(Failed { doubt: Some(self.undo()), ..Error::moved().into() });
                 }
                 answer => {
                     if let (Answer::Busy(busy), true) = (&answer, waits_in_queue)

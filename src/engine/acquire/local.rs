@@ -45,6 +45,8 @@ impl Request {
         }
         let nature = self.protocol.nature();
         let may_hand_over = self.fresh && self.lease.is_none() && !nature.is_shared() && !nature.fenced;
+        // A lock delay belongs to one acquire.
+        let may_hand_over = may_hand_over && self.delay.is_zero();
         let held_as = match nature.sharing {
             Sharing::Shared => HeldAs::Shared,
             Sharing::Counted if may_hand_over => HeldAs::Counted,

@@ -147,9 +147,9 @@ impl QueueWait<'_> {
         confirmed.is_some_and(|confirmed| now.since(confirmed) < engine.options.poll_cap)
     }
 
-    /// Returns the lock if the server has passed it on to a fresh owner without an explicit lease. In all other cases
-    /// the waiter asks: an owner that others use needs a reply in order with its other commands, and only an attempt
-    /// sets an explicit lease.
+    /// Returns the lock if the server has passed it on to a fresh owner without an explicit lease or a lock delay. In
+    /// all other cases the waiter asks: an owner that others use needs a reply in order with its other commands, and
+    /// only an attempt sets an explicit lease or a delay.
     fn passed(&mut self, waiter: &Waiter) -> Option<Grant> {
         let passed = waiter.passed()?;
         let (request, attempts) = (self.request, &mut self.attempts);
@@ -157,8 +157,8 @@ impl QueueWait<'_> {
         let entry = attempts.entry.as_ref()?.entry.entry();
         // In the strict modes the waiter asks: replicas may not have the grant yet, but acknowledge the waiter's
         // command.
-        if engine.options.acks.is_strict() || !request.fresh || request.lease.is_some() || engine.check_open().is_err()
-        {
+        let is_usual = request.fresh && request.lease.is_none() && request.delay.is_zero();
+        if engine.options.acks.is_strict() || !is_usual || engine.check_open().is_err() {
             return None;
         }
         let since = passed.since.unwrap_or_else(|| entry.confirmed());

@@ -14,7 +14,7 @@ pub(super) struct Undo {
     /// True if a copy of the command may arrive later. False for an entry or a mark that the server has confirmed.
     doubted: bool,
     marks: bool,
-    /// Explicit lease of the acquire. The undo is retried for at least that long.
+    /// Lease that the acquire has set. The undo is retried for at least that long.
     lease: Option<Duration>,
 }
 

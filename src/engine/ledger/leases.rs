@@ -1,5 +1,7 @@
 //! The deadlines of a book, as acquires, renewals and extensions change them.
 
+use std::time::Duration;
+
 use super::{Book, Cap, Level};
 
 impl Book {
@@ -65,6 +67,24 @@ impl Book {
         self.watched = self.watched.max(until);
         self.renewed = self.renewed.max(sent);
         true
+    }
+
+    /// Sets the lock delay of this tenure: the server keeps the lock for this much longer than the guards' leases. A
+    /// longer delay stays.
+    pub(crate) fn delay_by(&mut self, delay: Duration) {
+        let ms = delay.as_nanos().div_ceil(1_000_000);
+        self.delay = self.delay.max(u32::try_from(ms).unwrap_or(u32::MAX));
+    }
+
+    /// The lock delay of this tenure. Zero if the owner holds nothing.
+    pub(crate) fn delay(&self) -> Duration {
+        if self.count == 0 { Duration::ZERO } else { Duration::from_millis(self.delay.into()) }
+    }
+
+    /// True if this tenure has a lock delay, and the leases of all its guards have ended at `now`. The name must then
+    /// stay closed.
+    pub(crate) fn stays_closed(&self, now: u64) -> bool {
+        !self.delay().is_zero() && self.levels.iter().all(|level| self.until_of(level) <= now)
     }
 
     pub(crate) fn confirm(&mut self, sent: u64) {

@@ -81,7 +81,27 @@ impl Book {
 
     /// Time until which the server may keep the lock, even if no guard counts on that.
     pub(crate) fn until_in_server(&self) -> u64 {
-        self.until_all().max(self.notes.unseen)
+        let delay = u64::try_from(self.delay().as_nanos()).unwrap_or(u64::MAX);
+        let until = match self.until_all() {
+            0 => 0,
+            until => until.saturating_add(delay),
+        };
+        until.max(self.notes.unseen)
+    }
+
+    /// Notes that a client has asked the holder of this tenure to finish.
+    pub(crate) fn revoke(&mut self) {
+        self.revoked = true;
+    }
+
+    /// True if the holder of this tenure was asked to finish.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked
+    }
+
+    /// True if the holder was asked to finish, and this guard has not been released.
+    pub(crate) fn is_revoked_for(&self, id: u32) -> bool {
+        self.revoked && self.number(id).is_some()
     }
 
     pub(crate) fn cut_until(&self) -> u64 {

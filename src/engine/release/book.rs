@@ -15,6 +15,28 @@ use crate::state::Released;
 use crate::world::{Moment, nanos};
 
 impl GuardRelease {
+    /// For a guard whose lease has ended: if the name must stay closed (`Acquire::lock_delay`), leaves the hold to its
+    /// lease at the server, and returns true. False if the owner has other holds, because then the release does not open
+    /// the name.
+    pub(super) async fn leaves_closed(&self) -> bool {
+        let Self { engine, hold, number, tenure, .. } = self;
+        if hold.book().delay().is_zero() {
+            return false;
+        }
+        let _order = hold.in_order().await;
+        {
+            let mut book = hold.book();
+            if book.count() != 1 || book.tenure() != *tenure {
+                return false;
+            }
+            // A late copy of the acquire may only keep the name closed for longer.
+            book.undoubt(*number);
+            book.counted_down(*tenure);
+        }
+        owner_has_nothing(engine, hold);
+        true
+    }
+
     /// Builds the command from the book. Returns an error if the hold has ended.
     pub(super) fn plan(&self) -> Result<Plan> {
         let Self { engine, hold, number, .. } = self;

@@ -19,7 +19,7 @@ use crate::topology::ServerClock;
 use crate::world::Moment;
 
 /// Undoes an acquire that may have run: releases its hold and removes its queue entry. `doubted`: a late copy of the
-/// acquire may still arrive. `lease`: the explicit lease that the acquire asked for.
+/// acquire may still arrive. `lease`: the lease that the acquire has set.
 pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
@@ -107,15 +107,25 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
 }
 
 /// Cleans up after holds that ended without a release. Releases them on the server, unless the server reported them
-/// gone. Also releases holds whose earlier releases failed.
-pub(crate) fn release_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
+/// gone. Also releases holds whose earlier releases failed. `stays_closed`: if the owner has no other holds, nothing is
+/// released, because of the lock delay.
+pub(crate) fn release_ended(
+    engine: &Arc<Engine>,
+    hold: &Arc<Hold>,
+    end: End,
+    lost: Vec<u64>,
+    tenure: u32,
+    stays_closed: bool,
+) {
     let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
     let reaper = engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let _order = hold.in_order().await;
+        let stays_closed = stays_closed && lost.len() >= hold.book().count() as usize;
         for number in lost {
             // If one permit of a hold is gone, the others may still be there.
-            let mine = (end != End::Gone || hold.protocol.nature().is_counted()).then_some(number);
+            let is_there = end != End::Gone || hold.protocol.nature().is_counted();
+            let mine = (is_there && !stays_closed).then_some(number);
             let (lease_left, in_server, mut owed) = {
                 let mut book = hold.book();
                 (lease_left(&engine, &hold, &book), Moment::from_nanos(book.until_in_server()), book.owed())
@@ -134,7 +144,8 @@ pub(crate) fn release_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lo
             book.counted_down(tenure);
             let doubted = book.undoubt(number);
             drop(book);
-            if doubted {
+            // If the name stays closed, a late copy of the acquire may only keep it closed for longer.
+            if doubted && !stays_closed {
                 look_again(&engine, &hold, number, &Bytes::new());
             }
         }

@@ -17,12 +17,13 @@ use crate::topology::ServerClock;
 use crate::transport::{Call, Fault, FaultKind, Reply};
 use crate::world::{Moment, nanos};
 
-/// The lease that a release leaves to the owner's remaining holds: the full lease, because a renewal in flight may have
-/// promised that much.
+/// The lease that a release leaves to the owner's remaining holds: the full lease and the lock delay, because a renewal
+/// in flight may have promised that much.
 pub(super) fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft {
     let watchdog = engine.options.watchdog;
     if !hold.protocol.nature().leases_apart {
-        return LeaseLeft { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
+        let lease = Duration::from_nanos(book.lease_left(nanos(watchdog))) + book.delay();
+        return LeaseLeft { least: 0, lease: millis(lease) };
     }
     let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
     let lease = if book.is_watched() { promised.max(watchdog) } else { promised };

@@ -58,6 +58,9 @@ pub(super) struct Due<H = Arc<Hold>, P = Placement> {
     pub(super) renewal: &'static Renewal,
     /// True if the command only confirms the hold.
     pub(super) only_confirms: bool,
+    /// The hold's lock delay: the server keeps the lock for this much longer than the watchdog's lease. Zero if the
+    /// command only confirms the hold.
+    pub(super) delay: Duration,
     /// Work of the hold for the server: 1 for a lock, otherwise the number of permits.
     pub(super) work: usize,
     pub(super) hold: H,
@@ -74,12 +77,12 @@ pub(super) struct Batch<H = Arc<Hold>, P = Placement> {
 /// Divides the holds of one server into commands of at most `most` holds. Holds of several permits count as several
 /// holds.
 ///
-/// 1. A command either renews or confirms, and its holds have the same [`Renewal`].
+/// 1. A command either renews or confirms, and its holds have the same [`Renewal`] and the same lock delay.
 /// 2. The holds of a command have equal placements: one slot, or one server outside a cluster.
 /// 3. If the server accepts undeclared keys (`spans_slots`), rule 2 applies only to scripts that touch keys besides the
 ///    keys of their locks.
 pub(super) fn plan<H, P: Copy + Ord>(mut due: Vec<Due<H, P>>, most: usize, spans_slots: bool) -> Vec<Batch<H, P>> {
-    let kind = |due: &Due<H, P>| (std::ptr::from_ref(due.renewal) as usize, due.only_confirms);
+    let kind = |due: &Due<H, P>| (std::ptr::from_ref(due.renewal) as usize, due.only_confirms, due.delay);
     due.sort_by_key(|due| (kind(due), due.placement));
     let mut batches: Vec<Batch<H, P>> = Vec::new();
     // Work of the last batch.
@@ -117,16 +120,18 @@ mod tests {
     static OTHER: Renewal = Renewal { script: &SCRIPT, about: |_, _| (), notes_cuts: true };
     static BEYOND: Renewal = Renewal { script: &FAR, about: |_, _| (), notes_cuts: true };
 
-    /// Reads holds like `a1 b2?`: their kind, their placement, and `?` if they are only confirmed.
+    /// Reads holds like `a1 b2?`: their kind, their placement, and `?` if they are only confirmed. Kind `d` is kind `a`
+    /// with a lock delay.
     fn due(text: &'static str) -> Vec<Due<&'static str, u32>> {
         let hold = |hold: &'static str| Due {
             placement: hold[1..].trim_end_matches('?').parse().unwrap(),
             renewal: match &hold[..1] {
-                "a" => &HASH,
+                "a" | "d" => &HASH,
                 "b" => &OTHER,
                 _ => &BEYOND,
             },
             only_confirms: hold.ends_with('?'),
+            delay: Duration::from_secs(u64::from(hold.starts_with('d'))),
             work: 1,
             hold,
         };
@@ -161,11 +166,18 @@ mod tests {
             // One kind and one purpose.
             ("a1 b1 a1 b1", 9, true, &["a1 a1", "b1 b1"]),
             ("a1 a1? a1 a2?", 9, true, &["a1 a1", "a1? a2? *"]),
+            // One lock delay.
+            ("a1 d1 a1 d1", 9, true, &["a1 a1", "d1 d1"]),
             // These scripts touch keys outside the slot.
             ("c1 c2 c2", 9, true, &["c1", "c2 c2"]),
         ] {
             assert_eq!(planned(holds, most, spans_slots), expected, "{holds:?} {most} {spans_slots}");
         }
+    }
+
+    /// A hold to renew at this placement.
+    fn one(placement: usize) -> Due<(), usize> {
+        Due { placement, renewal: &HASH, only_confirms: false, delay: Duration::ZERO, work: 1, hold: () }
     }
 
     /// A hold is never divided, so a hold of more permits than a batch allows is a batch of its own.
@@ -174,7 +186,7 @@ mod tests {
         for (permits, expected) in
             [(&[60, 40, 1][..], &[2, 1][..]), (&[99, 2, 98], &[1, 2]), (&[500, 1, 500], &[1, 1, 1])]
         {
-            let due = |work: &usize| Due { placement: 0, renewal: &HASH, only_confirms: false, work: *work, hold: () };
+            let due = |work: &usize| Due { work: *work, ..one(0) };
             let batches = plan(permits.iter().map(due).collect(), 100, false);
             assert_eq!(batches.iter().map(|batch| batch.holds.len()).collect::<Vec<_>>(), expected, "{permits:?}");
         }
@@ -183,9 +195,7 @@ mod tests {
     #[test]
     fn plan_makes_one_command_per_hundred_holds() {
         for (holds, commands) in [(1, 1), (100, 1), (101, 2), (1_050, 11)] {
-            let due = |n| Due { placement: n, renewal: &HASH, only_confirms: false, work: 1, hold: () };
-            let due = (0..holds).map(due);
-            let batches = plan(due.collect(), 100, true);
+            let batches = plan((0..holds).map(one).collect(), 100, true);
             assert_eq!(batches.len(), commands, "{holds}");
             assert_eq!(batches.iter().map(|batch| batch.holds.len()).sum::<usize>(), holds);
         }

@@ -1,6 +1,7 @@
 //! A round at one server: sends the batches of a plan, and repeats the holds that a reply leaves open.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
@@ -24,9 +25,13 @@ pub(super) async fn renew(engine: &Arc<Engine>, placed: Part, which: Which) -> R
     let knowledge = placed.first().and_then(|(placement, _)| engine.topology.undeclared(*placement));
     let due = placed.into_iter().filter_map(|(placement, hold)| {
         let nature = hold.protocol.nature();
-        let only_confirms = which.only_confirms(&hold.book(), nature.leases_apart)?;
+        let (only_confirms, delay) = {
+            let book = hold.book();
+            (which.only_confirms(&book, nature.leases_apart)?, book.delay())
+        };
+        let delay = if only_confirms { Duration::ZERO } else { delay };
         let work = (hold.protocol.permits() as usize).max(1);
-        Some(Due { placement, renewal: nature.renewal, only_confirms, work, hold })
+        Some(Due { placement, renewal: nature.renewal, only_confirms, delay, work, hold })
     });
     let batches = plan(due.collect(), engine.options.watchdog_batch, knowledge.is_some());
     round += run(engine, batches, knowledge.as_deref()).await;
@@ -126,7 +131,7 @@ async fn send(engine: &Arc<Engine>, Batch { holds, over_slots }: &Batch, asked: 
         holds: asked.ids(engine, hold),
         extend: asked.watched,
     });
-    let lease = if first.only_confirms { 0 } else { millis(engine.options.watchdog) };
+    let lease = if first.only_confirms { 0 } else { millis(engine.options.watchdog + first.delay) };
     let (name, call) = (first.hold.name(), first.renewal.call(lease, 0, each));
     let answered = if *over_slots {
         engine.topology.run_at(first.placement, undeclared(call)).await.map(|reply| (reply, None))

@@ -14,8 +14,9 @@ use crate::world::Moment;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The server has the owner's holds, except the `gone` ones, which were released elsewhere.
-    Renewed { gone: Vec<u64> },
+    /// The server has the owner's holds, except the `gone` ones, which were released elsewhere. `revoked`: the holder
+    /// was asked to finish.
+    Renewed { gone: Vec<u64>, revoked: bool },
     /// The server has none of the holds. `wrong_type`: the lock's key is not a lock any more.
     Lost { wrong_type: bool },
     /// The renewal is not counted, and is retried soon.
@@ -57,8 +58,10 @@ impl Asked {
 
     pub(super) fn read(&self, entry: Reply) -> Outcome {
         match entry {
-            Reply::Int(1) => Outcome::Renewed { gone: Vec::new() },
-            Reply::List(gone) => Outcome::Renewed { gone: at_positions(&self.numbers, &gone) },
+            Reply::Int(1) => Outcome::Renewed { gone: Vec::new(), revoked: false },
+            Reply::List(ref gone) => {
+                Outcome::Renewed { gone: at_positions(&self.numbers, gone), revoked: is_revoked(&entry) }
+            }
             Reply::Int(0) => Outcome::Lost { wrong_type: false },
             Reply::Text(text) if text.starts_with(b"WRONGTYPE") => Outcome::Lost { wrong_type: true },
             Reply::Text(text) => Outcome::Unanswered(Cause::Refused(String::from_utf8_lossy(&text).into_owned())),
@@ -69,8 +72,11 @@ impl Asked {
     /// Records the outcome: moves the deadline, ends lost holds and notifies their guards, or requests a retry.
     pub(super) fn settle(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, outcome: Outcome) -> Round {
         match outcome {
-            Outcome::Renewed { gone } => {
+            Outcome::Renewed { gone, revoked } => {
                 let lost = if gone.is_empty() { 0 } else { self.lose(engine, hold, &gone) };
+                if revoked {
+                    hold.revoke(self.tenure);
+                }
                 let mut round = self.extend(engine, hold);
                 round.lost += lost;
                 round
@@ -127,6 +133,11 @@ impl Asked {
     }
 }
 
+/// True if this entry of the reply to a renewal reports that the holder was asked to finish: the position 0.
+pub(crate) fn is_revoked(entry: &Reply) -> bool {
+    matches!(entry, Reply::List(positions) if positions.contains(&Reply::Int(0)))
+}
+
 /// The elements of `numbers` at these positions, counted from 1. The reply to a renewal names gone holds by position.
 pub(crate) fn at_positions(numbers: &[u64], positions: &[Reply]) -> Vec<u64> {
     let at = |position: &Reply| match position {
@@ -146,12 +157,15 @@ mod tests {
             Asked { sent: Moment::from_nanos(0), tenure: 1, watched: true, numbers: vec![7, 8, 9], only: false };
         let text = |text: &'static str| Reply::Text(Bytes::from_static(text.as_bytes()));
         let list = |positions: &[i64]| Reply::List(positions.iter().copied().map(Reply::Int).collect());
-        let renewed = |gone: &[u64]| Outcome::Renewed { gone: gone.to_vec() };
+        let renewed = |gone: &[u64]| Outcome::Renewed { gone: gone.to_vec(), revoked: false };
+        let revoked = |gone: &[u64]| Outcome::Renewed { gone: gone.to_vec(), revoked: true };
         let refused = |cause: &str| Outcome::Unanswered(Cause::Refused(cause.to_owned()));
         for (entry, expected) in [
             (Reply::Int(1), renewed(&[])),
             (list(&[3, 1]), renewed(&[9, 7])),
-            (list(&[0, 4, -1]), renewed(&[])),
+            (list(&[4, -1]), renewed(&[])),
+            (list(&[0]), revoked(&[])),
+            (list(&[2, 0]), revoked(&[8])),
             (Reply::Int(0), Outcome::Lost { wrong_type: false }),
             (text("WRONGTYPE Operation"), Outcome::Lost { wrong_type: true }),
             (text("OOM"), refused("OOM")),

@@ -25,6 +25,7 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
         ("common/preflight", vec!["common/preflight"]),
         ("common/state", vec!["common/state"]),
         ("common/disown", vec![HOLDS, "common/disown"]),
+        ("common/revoke", vec![HOLDS, "common/revoke"]),
         ("common/renew", vec![HOLDS, "common/renew/begin", "common/renew"]),
         ("multi/acquire", vec!["multi/acquire"]),
         ("reentrant/many", many(&[HOLDS], &[&["reentrant/acquire"], &["reentrant/release"]])),

@@ -114,6 +114,7 @@ pub const CASES: &[Case] = &[
         |n| (held_often(n), words(["x"]), words([NEVER, "publish", "c"])),
     ),
     case("common/disown", "holds of its owner", |_| 3, |n| (held_often(n), words(["x"]), words([&owner(1), &id(0)]))),
+    case("common/revoke", "holds of its owner", |_| 4, |n| (held_often(n), words(["x"]), words([NEVER]))),
     case("common/state", "holds of its owner", |_| 2, |n| (held_often(n), words(["x"]), Vec::new())),
     case(
         "common/renew",

@@ -4,12 +4,14 @@
 mod backoff;
 mod client;
 mod counters;
+mod delay;
 mod ends;
 mod fair;
 mod faults;
 mod groups;
 mod late;
 mod leases;
+mod revoke;
 mod rwlock;
 mod votes;
 mod waiting;

@@ -75,15 +75,16 @@ local function hash(key)
     local mode = redis.call('hget', key, 'mode')
     if mode == 'read' or mode == 'write' then return read_write(key, mode, fields) end
   end
-  -- A lock has one owner, and perhaps the list of its holds and a leader's announcement.
-  if fields > 3 or string.sub(key, 1, #WAITERS) == WAITERS then return nil end
+  -- A lock has one owner, and perhaps the list of its holds, a leader's announcement and a request to finish.
+  if fields > 4 or string.sub(key, 1, #WAITERS) == WAITERS then return nil end
   local listed, owner = redis.call('hkeys', key), nil
   for _, field in ipairs(listed) do
     if string.find(field, WHOLE) then owner = field end
   end
   if not owner then return nil end
   for _, field in ipairs(listed) do
-    if field ~= owner and field ~= owner .. ':holds' and field ~= 'leader:holds' then return nil end
+    local is_mark = field == 'leader:holds' or field == 'revoke:holds'
+    if field ~= owner and field ~= owner .. ':holds' and not is_mark then return nil end
   end
   local count = redis.call('hget', key, owner)
   if #count > 15 or not string.find(count, '^%d+$') then return nil end

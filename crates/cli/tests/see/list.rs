@@ -49,6 +49,8 @@ async fn hold(client: &Client, admin: &Admin) -> Held {
         ("plain", client.plain("our hex").value(PlainValue::Hex).lock().await.unwrap()),
         ("plain", client.plain("our base64").value(PlainValue::Base64).lock().await.unwrap()),
     ];
+    // A request to finish is a field of the hash.
+    assert!(fair.revoke().await.unwrap() && client.rw("our write").write().revoke().await.unwrap());
     let permits = client.permits("our permits");
     permits.set_permits(5).await.unwrap();
     let permit = permits.acquire(2).await.unwrap();

@@ -98,6 +98,8 @@ impl Attempt {
             drop(grant);
             return Err(Failed { spent: true, ..Error::too_late().into() });
         }
+        // Only now, because the name need not stay closed after a grant that nobody received.
+        self.target.hold.book().delay_by(self.delay);
         Ok(grant)
     }
 }

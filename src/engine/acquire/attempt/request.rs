@@ -68,6 +68,7 @@ impl Request {
         let attempt = Attempt {
             target: Arc::clone(target),
             lease: self.lease,
+            delay: self.delay,
             inbox: self.inbox.clone(),
             not_reentrant: self.not_reentrant,
             fenced: self.protocol.nature().fenced,
