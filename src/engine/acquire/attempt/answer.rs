@@ -6,6 +6,7 @@ use super::{Attempt, Before, Failed, InQueue, Tried};
 use crate::engine::acquire::undo::Undo;
 use crate::engine::hold::{Grant, Target, valid_until};
 use crate::engine::ledger::End;
+use crate::engine::ledger::Entry as _;
 use crate::engine::protocol::{Answer, Busy, MUST_CONFIRM, Queueing};
 use crate::engine::release;
 use crate::error::{Deadlock, Error};
