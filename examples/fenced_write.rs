@@ -109,7 +109,7 @@ async fn first() -> Outcome<()> {
     let mut paused = false;
     loop {
         let guard = lock.lock_leased(LEASE).await?;
-        let token = guard.token().ok_or("a fenced lock has a token")?;
+        let token = guard.fencing_token()?;
         let balance = account.read().await?;
         // This is the last possible check, yet time always passes between the check and the write.
         if !guard.is_held() {
@@ -162,7 +162,7 @@ async fn withdraw(place: &Place, client: &Client, checked: bool) -> Outcome<()> 
 
     let guard = client.fenced("account").acquire(Acquire::new().wait(LEASE * 20)).await?;
     let guard = guard.ok_or("the lock of a stopped holder does not run out")?;
-    let token = guard.token().ok_or("a fenced lock has a token")?;
+    let token = guard.fencing_token()?;
     let balance = account.read().await?;
     let taken = account.write(balance.map(|balance| balance - SECOND), token).await?;
     guard.unlock().await?;

@@ -94,7 +94,7 @@ impl Till {
                 }
                 Between::Striped(lock) => {
                     let taken = if open.len() == SEGMENTS {
-                        lock.any(Acquire::new()).await?
+                        lock.acquire_any(Acquire::new()).await?
                     } else {
                         // Some segments are sold out: take one of the others.
                         let at = open[dice.below(open.len() as u64) as usize];

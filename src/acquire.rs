@@ -41,8 +41,8 @@ pub struct Acquire {
     /// True for a lock inside another object: a member of a multi lock or RedLock, or the fair lock of fair permits. Its
     /// guard does not reach the user, and the owner of an [`Owner::scope`] does not count.
     pub(crate) is_inner: bool,
-    /// How long the group's acquire had waited when this acquire of a member began. A reader's `hold_back` counts from
-    /// the start of the group's acquire.
+    /// How long the group's acquire had waited when this acquire of a member began. A reader's `max_reader_delay`
+    /// counts from the start of the group's acquire.
     pub(crate) waited_before: Duration,
     /// True if a failing server ends the wait, because the caller then tries other servers.
     pub(crate) ends_with_failure: bool,

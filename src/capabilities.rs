@@ -27,7 +27,7 @@ pub struct Capabilities {
     /// Whether the server supports `CLUSTER NODES`, which a cluster client needs.
     pub cluster_nodes: Option<bool>,
     /// Whether the server supports sharded channels. A cluster client uses them, unless
-    /// [`Builder::sharded`](crate::Builder::sharded) says otherwise.
+    /// [`Options::sharded`](crate::Options::sharded) says otherwise.
     pub sharded_channels: Option<bool>,
     /// Whether messages can be sent and received, on the kind of channels that the client uses. Without messages,
     /// waiters poll every [`Options::poll_cap`](crate::Options::poll_cap).
@@ -35,7 +35,7 @@ pub struct Capabilities {
     /// Whether scripts run (`EVAL`). Without scripts there are no locks.
     pub scripts: Option<bool>,
     /// Whether the server runs scripts by their hash (`EVALSHA`). If not, turn
-    /// [`Builder::script_cache`](crate::Builder::script_cache) off.
+    /// [`Options::script_cache`](crate::Options::script_cache) off.
     pub script_cache: Option<bool>,
     /// Whether a script may access undeclared keys in several slots. The client learns this from the first commands
     /// that carry several calls ([`guide::clusters`](crate::guide::clusters)). `None` until then, and always without a
@@ -51,7 +51,7 @@ impl Capabilities {
         let no = |capability: Option<bool>| capability == Some(false);
         let all = [
             (no(self.scripts), "scripts (EVAL): there are no locks without"),
-            (no(self.script_cache), "scripts by their hash (EVALSHA): set Builder::script_cache(false)"),
+            (no(self.script_cache), "scripts by their hash (EVALSHA): set Options::script_cache to false"),
             (no(self.messages), "messages: waiters poll, every Options::poll_cap"),
             (
                 self.in_cluster == Some(true) && !self.cluster,

@@ -29,7 +29,7 @@ mod label;
 mod over;
 mod secure;
 mod servers;
-#[cfg(all(test, feature = "config"))]
+#[cfg(all(test, feature = "redisson-yaml"))]
 mod told;
 
 pub use builder::Builder;
@@ -104,8 +104,6 @@ impl Client {
             address_map: Arc::default(),
             sentinel_login: Login::default(),
             sentinel_tls: None,
-            scan_interval: None,
-            direct: false,
         }
     }
 
@@ -280,7 +278,7 @@ impl Client {
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use distlock::{Client, DistLock as _, Error};
+    /// # use distlock::{Client, Error};
     /// # async fn job() {}
     /// # #[cfg(unix)]
     /// # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {

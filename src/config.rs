@@ -8,7 +8,7 @@ mod tls;
 pub(crate) mod url;
 
 pub use backoff::Backoff;
-#[cfg(all(test, feature = "config"))]
+#[cfg(all(test, feature = "redisson-yaml"))]
 pub(crate) use check::SHORTEST_WATCHDOG;
 pub(crate) use check::{LONGEST_LEASE, check_lease, check_lock_delay};
 pub use distlock_wire::Credentials;
@@ -16,11 +16,15 @@ pub(crate) use distlock_wire::{Provider, Secret};
 pub use tls::Tls;
 pub(crate) use tls::{BUILT_IN, check as check_tls, not_built_in};
 
+/// Default of [`Options::scan_interval`] in clusters. As in Redisson.
+pub(crate) const CLUSTER_SCAN_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The longest time that sent data may stay unacknowledged: a day, well below the kernel's limit for `TCP_USER_TIMEOUT`
 /// (2^31 ms, about 24.8 days).
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// All options of a [`Client`](crate::Client). Set them on the [`Builder`](crate::Builder).
+/// All options of a [`Client`](crate::Client). [`Builder::configure`](crate::Builder::configure) sets any of them. For
+/// the most used, the builder has methods.
 ///
 /// If Redisson has the same option, the default is the same. If a value is out of the bounds given here, connecting
 /// fails with [`Error::Config`](crate::Error::Config). Times without an upper bound are cut to ten years. With the
@@ -59,15 +63,15 @@ pub struct Options {
     pub ping_interval: Duration,
     /// Number of hand-offs in a row inside this process, before other processes get a turn. Default 16; 0 turns
     /// hand-offs off.
-    pub handoff_limit: u32,
+    pub local_handoff_limit: u32,
     /// For how long the tasks of this process may hand a lock to each other before other processes get a turn. Default
     /// 50 ms.
-    pub handoff_time: Duration,
+    pub local_handoff_time: Duration,
     /// After its own release, this process lets the other processes that received the release message acquire first. It
     /// waits for their releases: for at most 10 ms each (20 ms while a known competitor has not had a turn), and for at
     /// most 200 ms in all. Read-write locks do not wait for releases. Instead, if a Java client held the lock in the
     /// last 5 s, a task pauses for up to 1 ms before it tries. Default true.
-    pub take_turns: bool,
+    pub yield_after_release: bool,
     /// Fair locks: the time within which a waiter of this crate loses its place if its process dies or freezes. Default
     /// 6 s; 100 ms to 5 min. All clients of a lock need the same value, because each client applies its own value to
     /// the waiters of other clients.
@@ -82,7 +86,7 @@ pub struct Options {
     /// Read-write locks: who is preferred. Default: readers, as in Redisson.
     pub prefer: Prefer,
     /// Read-write locks that prefer writers: how long waiting writers hold back a reader. Default 1 s.
-    pub hold_back: Duration,
+    pub max_reader_delay: Duration,
     /// Number of connections for commands, in addition to one for messages. Default 1; up to 256.
     pub pool_size: usize,
     /// Prefix of every name. Default empty; at most 2048 bytes, half of the longest name that is allowed. (Redisson: a
@@ -97,12 +101,17 @@ pub struct Options {
     /// Sends scripts by their hash. Default true. (Redisson: `useScriptCache`)
     pub script_cache: bool,
     /// Sends several acquires and releases in one command under load. Default true.
-    pub coalesce: bool,
+    pub batching: bool,
+    /// Commands go over the library `fred`. If false, they go over the connections of `distlock-wire`, which do less
+    /// work per command, and whose buffers grow only with the data sent. These connections also know which commands
+    /// were never sent, and so have not run. Default true; no effect without the feature `fred`. With the feature
+    /// `native-tls`, connections over TLS use `fred` in any case.
+    pub use_fred: bool,
     /// Several servers: how often the client asks which server has which slot (clusters), or which server is the
     /// primary (Sentinel, replicated servers). While the client is in doubt, for example after a redirect or a broken
-    /// connection, it asks more often. Default 5 s in clusters, 1 s with sentinels and replicated servers; at least 10
-    /// ms. (Redisson: `scanInterval`)
-    pub scan_interval: Duration,
+    /// connection, it asks more often. Default `None`, which means 5 s in clusters, and 1 s with sentinels and
+    /// replicated servers; at least 10 ms. (Redisson: `scanInterval`)
+    pub scan_interval: Option<Duration>,
     /// Clusters: whether sharded channels are used. Default: if the servers know them, as in Redisson.
     pub sharded: Sharded,
     /// Which replicas must acknowledge an acquire or renewal before it counts. Default: Redisson's rule, which is one
@@ -131,8 +140,8 @@ pub enum Prefer {
     /// A new reader joins the current readers: Redisson's rule. A stream of readers can keep writers out.
     #[default]
     Readers,
-    /// A waiting writer of this crate holds back new readers of this crate, for at most [`Options::hold_back`]. Java
-    /// clients do not take part.
+    /// A waiting writer of this crate holds back new readers of this crate, for at most [`Options::max_reader_delay`].
+    /// Java clients do not take part.
     Writers,
 }
 
@@ -202,22 +211,23 @@ impl Default for Options {
             subscription_linger: Duration::from_secs(5),
             poll_cap: Duration::from_secs(5),
             ping_interval: Duration::from_secs(30),
-            handoff_limit: 16,
-            handoff_time: Duration::from_millis(50),
-            take_turns: true,
+            local_handoff_limit: 16,
+            local_handoff_time: Duration::from_millis(50),
+            yield_after_release: true,
             fair_wait: Duration::from_secs(6),
             java_fair_wait: Duration::from_secs(300),
             fair_grace: Duration::from_millis(500),
             prefer: Prefer::Readers,
-            hold_back: Duration::from_secs(1),
+            max_reader_delay: Duration::from_secs(1),
             pool_size: 1,
             name_prefix: String::new(),
             client_name: String::new(),
             label: String::new(),
             script_cache: true,
-            coalesce: true,
+            batching: true,
+            use_fred: true,
             confirm_primary: false,
-            scan_interval: Duration::from_secs(5),
+            scan_interval: None,
             sharded: Sharded::Auto,
             acks: Acks::Redisson,
             ack_timeout: Duration::from_secs(1),

@@ -116,21 +116,12 @@ impl Guard {
     }
 
     /// Returns the fencing token: a number that grows with every [section](mod@crate::fenced) of this lock, for the
-    /// storage to check. `None` for flavours without a token, and for multi locks and RedLocks, whose
-    /// [`members`](Self::members) may have tokens.
-    #[must_use]
-    pub fn token(&self) -> Option<u64> {
-        match self.inner() {
-            Inner::One(one) => one.token(),
-            Inner::Many(_) => None,
-        }
-    }
-
-    /// Returns the fencing token, or an error if the lock has none.
+    /// storage to check.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for every flavour except [fenced](mod@crate::fenced), and for multi locks and RedLocks.
+    /// [`Error::Unsupported`] for every flavour except [fenced](mod@crate::fenced), and for multi locks and RedLocks,
+    /// whose [`members`](Self::members) may have tokens.
     ///
     /// # Examples
     ///
@@ -144,17 +135,18 @@ impl Guard {
     /// # }
     /// ```
     pub fn fencing_token(&self) -> Result<u64> {
-        self.token().ok_or_else(|| {
-            let what = match self.inner() {
-                Inner::One(one) => format!("held as {}", one.flavour()),
-                Inner::Many(_) => "made of several locks".to_owned(),
-            };
-            let what = format!(
-                "the lock {:?} is {what}, which has no fencing token: use client.fenced(..) if the storage checks tokens",
-                self.name()
-            );
-            Error::Unsupported { what }
-        })
+        let what = match self.inner() {
+            Inner::One(one) => match one.token() {
+                Some(token) => return Ok(token),
+                None => format!("held as {}", one.flavour()),
+            },
+            Inner::Many(_) => "made of several locks".to_owned(),
+        };
+        let what = format!(
+            "the lock {:?} is {what}, which has no fencing token: use client.fenced(..) if the storage checks tokens",
+            self.name()
+        );
+        Err(Error::Unsupported { what })
     }
 
     /// Returns the locks behind this guard: the lock itself, or the granted members of a multi lock or RedLock.

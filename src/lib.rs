@@ -54,7 +54,7 @@
 //! - [`guide::permits`]: permits, semaphores, latches and barriers.
 //! - [`guide::leader`], [`guide::jobs`]: leader election, and jobs that run once.
 //! - `blocking` (feature `blocking`): the same API without async.
-//! - [`Builder`]: the options. [`Error`]: what can go wrong.
+//! - [`Builder`], [`Options`]: how a client is configured. [`Error`]: what can go wrong.
 //! - [`guide`]: guarantees, a page per mechanism, wire format, operation, performance, how to write a flavour.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -81,13 +81,14 @@ mod job;
 pub mod latch;
 pub mod lead;
 mod lock;
+mod methods;
 pub mod multi;
 mod names;
 mod object;
 mod owner;
 pub mod permits;
 pub mod plain;
-#[cfg(feature = "config")]
+#[cfg(feature = "redisson-yaml")]
 mod redisson;
 pub mod redlock;
 pub mod reentrant;
@@ -130,8 +131,8 @@ pub use owner::Owner;
 pub use permits::{Gated, Overloaded, PermitsLayer};
 pub use permits::{HeldPermit, PermitCounts, PermitGuard, PermitId, Permits};
 pub use plain::{PlainLock, PlainValue};
-#[cfg(feature = "config")]
-#[cfg_attr(docsrs, doc(cfg(feature = "config")))]
+#[cfg(feature = "redisson-yaml")]
+#[cfg_attr(docsrs, doc(cfg(feature = "redisson-yaml")))]
 #[doc(inline)]
 pub use redisson::{LeftOut, RedissonConfig, RedissonYaml};
 pub use redlock::RedLock;

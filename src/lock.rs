@@ -18,6 +18,8 @@ use crate::state::{Released, State};
 
 /// A lock of any flavour. A [`Client`](crate::Client) creates locks. They are cheap to create, clone and drop.
 ///
+/// Each type of lock has these methods itself. Import the trait only to name it, as in `Arc<dyn DistLock>`.
+///
 /// Every future of this trait may be dropped at any point. A dropped future's effects are undone in the background:
 /// no key, subscription or renewal is left behind.
 ///
@@ -196,7 +198,6 @@ pub trait DistLock: Sealed + Any + fmt::Debug + Send + Sync {
     /// # Examples
     ///
     /// ```no_run
-    /// # use distlock::DistLock;
     /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
     /// let state = lock.state().await?;
     /// if state.is_locked() {
@@ -248,7 +249,6 @@ pub trait DistLock: Sealed + Any + fmt::Debug + Send + Sync {
     /// # Examples
     ///
     /// ```no_run
-    /// # use distlock::DistLock;
     /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
     /// if lock.force_unlock().await? {
     ///     println!("freed; the holder learns of it");
@@ -277,7 +277,6 @@ pub trait DistLock: Sealed + Any + fmt::Debug + Send + Sync {
     /// # Examples
     ///
     /// ```no_run
-    /// # use distlock::DistLock;
     /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
     /// lock.revoke().await?;
     /// let guard = lock.lock().await?; // waits until the holder has released the lock
@@ -309,7 +308,7 @@ pub trait DistLock: Sealed + Any + fmt::Debug + Send + Sync {
     /// # Examples
     ///
     /// ```no_run
-    /// # use distlock::{DistLock, Owner, ReentrantLock};
+    /// # use distlock::{Owner, ReentrantLock};
     /// # async fn example(lock: ReentrantLock, text: &str) -> distlock::Result<()> {
     /// // Another process acquired, and sent its owner as text.
     /// let owner: Owner = text.parse()?;

@@ -22,8 +22,8 @@ use crate::transport::{Call, Reply};
 /// [`FairLock`](crate::FairLock), [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock),
 /// [`FencedLock`](crate::FencedLock), [`SpinLock`](crate::SpinLock) and [`PlainLock`](crate::PlainLock).
 ///
-/// A [`Client`] creates locks; they are cheap to clone and drop. [`DistLock`] has all methods. The methods that acquire
-/// are also inherent methods of this type, which need no boxed future.
+/// A [`Client`] creates locks; they are cheap to clone and drop. [`DistLock`] describes the methods. This type has all
+/// of them too, so callers need not import the trait. The methods that acquire need no boxed future.
 pub struct Lock<F> {
     client: Client,
     protocol: Arc<dyn Protocol>,

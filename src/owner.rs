@@ -33,7 +33,7 @@ tokio::task_local! {
 /// # Examples
 ///
 /// ```no_run
-/// # use distlock::{Acquire, DistLock};
+/// # use distlock::Acquire;
 /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
 /// let owner = client.owner();
 /// let lock = client.reentrant("orders:42");

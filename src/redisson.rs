@@ -1,4 +1,4 @@
-//! Creates a builder from Redisson's YAML, which `distlock-redisson-config` reads (feature `config`).
+//! Creates a builder from Redisson's YAML, which `distlock-redisson-config` reads (feature `redisson-yaml`).
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use distlock_redisson_config::{Config, Kind, Reader};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::client::{Builder, Client};
-use crate::config::{Acks, Sharded, Tls};
+use crate::config::{Acks, Options, Secret, Sharded, Tls};
 use crate::error::{Error, Result};
 
 /// Characters that are percent-encoded in a URL: in the path of a Unix socket, and in the primary's name for sentinels.
@@ -134,11 +134,12 @@ impl RedissonYaml {
     }
 
     fn builder(&self, config: Config) -> Builder {
-        let mut builder = Client::builder(&url(&config)).address_map(config.nat_map);
+        let url = url(&config);
+        let mut options = Options { scan_interval: config.scan_interval, ..Options::default() };
         macro_rules! set {
-            ($($setter:ident: $value:expr,)*) => {
+            ($($option:ident: $value:expr,)*) => {
                 $(if let Some(value) = $value {
-                    builder = builder.$setter(value);
+                    options.$option = value;
                 })*
             };
         }
@@ -155,17 +156,17 @@ impl RedissonYaml {
             ping_interval: config.ping_connection_interval,
             retry_attempts: config.retry_attempts,
             retry_delay: config.retry_delay,
-            scan_interval: config.scan_interval,
             sharded: config.sharded_subscription_mode.map(|is_on| if is_on { Sharded::On } else { Sharded::Off }),
             client_name: config.client_name,
-            database: config.database,
-            username: config.login.username,
-            password: config.login.password,
-            sentinel_username: config.sentinel_login.username,
-            sentinel_password: config.sentinel_login.password,
             name_prefix: self.name_prefix.clone(),
-            tls: self.tls.clone(),
         }
+        let mut builder = Client::builder(&url).options(options).address_map(config.nat_map);
+        builder.target.database = config.database;
+        builder.target.username = config.login.username.map(Secret);
+        builder.target.password = config.login.password.map(Secret);
+        builder.target.tls = self.tls.clone();
+        builder.sentinel_login.username = config.sentinel_login.username.map(Secret);
+        builder.sentinel_login.password = config.sentinel_login.password.map(Secret);
         builder
     }
 }
@@ -219,7 +220,7 @@ impl RedissonConfig {
 
 impl Client {
     /// Connects with Redisson's YAML configuration, read strictly. [`RedissonYaml`] has more options. (Feature
-    /// `config`.)
+    /// `redisson-yaml`.)
     ///
     /// # Cost
     ///
@@ -233,18 +234,6 @@ impl Client {
     ///
     /// The errors of [`RedissonYaml::read`] and of [`connect`](Self::connect).
     pub async fn from_redisson_yaml(text: &str) -> Result<Self> {
-        Builder::from_redisson_yaml(text)?.connect().await
-    }
-}
-
-impl Builder {
-    /// Returns a builder with Redisson's YAML configuration, read strictly. [`RedissonYaml`] has more options.
-    /// (Feature `config`.)
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`RedissonYaml::read`].
-    pub fn from_redisson_yaml(text: &str) -> Result<Self> {
-        Ok(RedissonYaml::new().read(text)?.into_builder())
+        RedissonYaml::new().read(text)?.into_builder().connect().await
     }
 }

@@ -44,12 +44,15 @@ impl<F: 'static> Lock<F> {
     ///
     /// # Examples
     ///
+    /// If `work` returns a `Result`, [`Option::transpose`] moves its error to the outside:
+    ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # async fn save(_: Option<u64>) {}
+    /// # async fn save(_: u64) -> distlock::Result<()> { Ok(()) }
     /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
     /// let lock = client.fenced("orders:42");
-    /// match lock.with(Duration::from_secs(5), async |guard| save(guard.token()).await).await? {
+    /// let saved = lock.with(Duration::from_secs(5), async |guard| save(guard.fencing_token()?).await).await?;
+    /// match saved.transpose()? {
     ///     Some(()) => println!("saved"),
     ///     None => println!("busy for 5 s"),
     /// }

@@ -32,7 +32,7 @@ const ROOMS: &[&[&str]] = &[
         "barrier",
     ],
     // Helpers over the flavours.
-    &["lead", "job", "with"],
+    &["lead", "job", "with", "methods"],
     // Configuration from files.
     &["settings", "redisson"],
     // The API without async.

@@ -17,7 +17,7 @@ const SPELL: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 256;
 
 async fn client(url: &str, direct: bool) -> Client {
-    Client::builder(url).direct(direct).connect().await.expect("a client")
+    Client::builder(url).configure(|options| options.use_fred = !direct).connect().await.expect("a client")
 }
 
 /// Returns the processor time that this process and the servers it has started have used, in ticks of 10 ms.

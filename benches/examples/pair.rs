@@ -153,8 +153,8 @@ impl Subject {
         match what {
             "own" => distlock = Some(Client::over_transport(Arc::new(Free), Options::default()).expect("a client")),
             "distlock" | "direct" => {
-                let options = Client::builder(url).direct(what == "direct");
-                let options = options.coalesce(std::env::var_os("ALONE").is_none());
+                let options = Client::builder(url).configure(|options| options.use_fred = what != "direct");
+                let options = options.configure(|options| options.batching = std::env::var_os("ALONE").is_none());
                 distlock = Some(options.connect().await.expect("a server"));
             }
             _ => {

@@ -177,7 +177,11 @@ impl Any {
     /// first.
     pub async fn connect(who: Who, url: &str, pool: usize) -> Self {
         let client = async |url: &str| {
-            let client = distlock::Client::builder(url).pool_size(pool).direct(who == Who::Direct).connect().await;
+            let client = distlock::Client::builder(url)
+                .pool_size(pool)
+                .configure(|options| options.use_fred = who != Who::Direct)
+                .connect()
+                .await;
             client.unwrap_or_else(|error| panic!("distlock: {error}"))
         };
         match who {

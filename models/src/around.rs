@@ -5,9 +5,9 @@ pub(crate) mod config {
     use std::time::Duration;
 
     pub(crate) struct Options {
-        pub(crate) handoff_limit: u32,
-        pub(crate) handoff_time: Duration,
-        pub(crate) take_turns: bool,
+        pub(crate) local_handoff_limit: u32,
+        pub(crate) local_handoff_time: Duration,
+        pub(crate) yield_after_release: bool,
         pub(crate) subscription_linger: Duration,
     }
 }

@@ -107,9 +107,9 @@ impl Client {
     pub(crate) fn new(handoffs: u32) -> Arc<Self> {
         let (server, reaper) = (Arc::new(Server::default()), Reaper::default());
         let options = Options {
-            handoff_limit: handoffs,
-            handoff_time: FOREVER,
-            take_turns: true,
+            local_handoff_limit: handoffs,
+            local_handoff_time: FOREVER,
+            yield_after_release: true,
             subscription_linger: Duration::ZERO,
         };
         let (closing, closes) = watch::channel(false);

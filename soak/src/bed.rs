@@ -27,17 +27,19 @@ fn builder(url: &str) -> Builder {
         .command_timeout(Duration::from_secs(1))
         .connect_timeout(Duration::from_secs(3))
         .retry_attempts(5)
-        .retry_delay((Duration::from_millis(20), Duration::from_millis(200)))
-        .subscription_linger(Duration::from_millis(500))
-        .poll_cap(Duration::from_secs(2))
-        .ping_interval(Duration::from_millis(500))
+        .configure(|options| {
+            options.retry_delay = (Duration::from_millis(20), Duration::from_millis(200));
+            options.subscription_linger = Duration::from_millis(500);
+            options.poll_cap = Duration::from_secs(2);
+            options.ping_interval = Duration::from_millis(500);
+        })
 }
 
 /// Connects, and retries while the server is still starting. `direct`: over our own connections.
 pub async fn connect(url: &str, direct: bool, tally: &Tally) -> Client {
     let began = Instant::now();
     loop {
-        match builder(url).direct(direct).connect().await {
+        match builder(url).configure(|options| options.use_fred = !direct).connect().await {
             Ok(client) => return client,
             Err(error) if began.elapsed() < BOUND => tally.error("connect", &error),
             Err(error) => panic!("no connection within {BOUND:?}: {error}"),

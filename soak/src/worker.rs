@@ -94,7 +94,7 @@ async fn once(shared: &Shared, kind: Kind, made: &Made, owner: Option<&Owner>, n
     let to = monotonic_ns();
     // `is_held` is called after the end was recorded, so the lock was held until then.
     if guard.is_held() && to - from < LONGEST {
-        let section = Section { from, to, alone: kind.alone(), token: guard.token() };
+        let section = Section { from, to, alone: kind.alone(), token: guard.fencing_token().ok() };
         if kind == Kind::Striped && guard.name().starts_with("hot:") {
             (shared.sink)(guard.name(), section);
         }

@@ -9,7 +9,7 @@
 //!
 //! 1. **Arrive.** A party sends its arrival. The last arrival ends the round and publishes a message.
 //! 2. **Look.** Every other party asks whether its round has ended: at once, after each message, and at least every
-//!    third of its lease or every [`poll_cap`](crate::Builder::poll_cap), whichever is shorter. Each party looks for
+//!    third of its lease or every [`poll_cap`](crate::Options::poll_cap), whichever is shorter. Each party looks for
 //!    itself, because a look renews the lease of one party only.
 //! 3. **Break.** An arrival or a look that finds a party whose lease has ended breaks the round. It publishes a
 //!    message, so the other parties look and find the round broken. An arrival that broke a round is sent again.
@@ -121,7 +121,7 @@ impl Barrier {
     /// subscribed, it needs three.
     ///
     /// While a party waits, it sends one command every third of the [watchdog](crate::Builder::watchdog)'s lease, or
-    /// every [`poll_cap`](crate::Builder::poll_cap) if that is shorter. All waiting tasks of this process share one
+    /// every [`poll_cap`](crate::Options::poll_cap) if that is shorter. All waiting tasks of this process share one
     /// subscription.
     ///
     /// # Cancel safety

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Client, label};
 use crate::config::url::trimmed;
-use crate::config::{Acks, Options, Prefer, Secret, Sharded, Tls};
+use crate::config::{Acks, CLUSTER_SCAN_INTERVAL, Options, Secret, Tls};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
 use crate::owner::client_id;
@@ -21,7 +21,8 @@ use crate::transport::connector::{Connector, Dial, Login, connect};
 use crate::transport::endpoint::Endpoint;
 use crate::world::{Machine, World};
 
-/// Builder of a [`Client`]. Every setter names its default; [`Options`] documents all options.
+/// Builder of a [`Client`]. Every setter names its default. [`configure`](Self::configure) sets any of the
+/// [`Options`].
 ///
 /// # Examples
 ///
@@ -46,9 +47,6 @@ pub struct Builder {
     pub(super) address_map: Arc<HashMap<String, String>>,
     pub(crate) sentinel_login: Login,
     pub(super) sentinel_tls: Option<Tls>,
-    /// None: use the default for the kind of servers.
-    pub(super) scan_interval: Option<Duration>,
-    pub(super) direct: bool,
 }
 
 /// Default interval at which sentinels and replicated servers are asked who is the primary. As in Redisson.
@@ -67,8 +65,6 @@ impl Builder {
     setters! {
         /// Sets the lease of locks without an explicit lease. Defaults to 30 s.
         watchdog: Duration,
-        /// Sets how many locks one command renews. Defaults to 100.
-        watchdog_batch: usize,
         /// Sets how long a command may take. Defaults to 3 s.
         command_timeout: Duration,
         /// Sets how long connecting may take. Later commands have [`command_timeout`](Self::command_timeout). Defaults
@@ -77,87 +73,41 @@ impl Builder {
         /// Sets for how long, not how often, an operation is retried after temporary errors: this many times the sum of
         /// `command_timeout` and the longest `retry_delay`. Defaults to 4.
         retry_attempts: u32,
-        /// Sets the first and longest pause between such retries. Defaults to 1 s and 2 s.
-        retry_delay: (Duration, Duration),
-        /// Sets how long subscribing may take before waiters poll instead. Defaults to 7.5 s.
-        subscribe_timeout: Duration,
-        /// Sets how long an unused subscription is kept. Defaults to 5 s.
-        subscription_linger: Duration,
-        /// Sets the longest time that a waiter sleeps before it checks the lock by itself. Defaults to 5 s.
-        poll_cap: Duration,
-        /// Sets how often the connection that receives messages is checked by a PING. Defaults to 30 s.
-        ping_interval: Duration,
-        /// Sets how many times in a row a lock is handed over inside this process. Defaults to 16; 0 turns hand-offs
-        /// off.
-        handoff_limit: u32,
-        /// Sets for how long the tasks of this process may hand a lock to each other. Defaults to 50 ms.
-        handoff_time: Duration,
-        /// After a release, lets other processes that received the release message acquire first. See
-        /// [`Options::take_turns`]. Defaults to true.
-        take_turns: bool,
-        /// Sentinel: a renewed lease counts from the sending of the renewal or from the last confirmation of the
-        /// primary by most sentinels, whichever is earlier. See [`Options::confirm_primary`]. Without Sentinel,
-        /// connecting fails with [`Error::Config`]. Defaults to false.
-        confirm_primary: bool,
-        /// Fair locks: sets the time within which a waiter of this crate loses its place if its process dies or
-        /// freezes. Defaults to 6 s.
-        fair_wait: Duration,
-        /// Fair locks: sets Redisson's `fairLockWaitTimeout`, which must be the value that the Java processes use.
-        /// Defaults to 5 min.
-        java_fair_wait: Duration,
-        /// Fair locks: sets the time within which the head of the queue must take a free lock, if a Java client waits
-        /// in the queue or the head's client is not subscribed. Defaults to 500 ms.
-        fair_grace: Duration,
-        /// Read-write locks: sets who is preferred. Defaults to readers, as in Redisson.
-        prefer: Prefer,
-        /// Read-write locks that prefer writers: sets how long a reader is held back. Defaults to 1 s.
-        hold_back: Duration,
         /// Sets the number of connections for commands. Defaults to 1.
         pool_size: usize,
-        /// Sends scripts by their hash. Defaults to true.
-        script_cache: bool,
-        /// Sends several acquires and releases in one command under load. Defaults to true.
-        coalesce: bool,
-        /// Clusters: sets whether sharded channels are used. Defaults to whether the servers know them, as in
-        /// Redisson.
-        sharded: Sharded,
         /// Sets which replicas must acknowledge an acquire or renewal before it counts. Defaults to Redisson's rule.
         acks: Acks,
-        /// Sets how long replicas may take to acknowledge. Defaults to 1 s. A longer time may be reduced, so that a
-        /// renewal can be repeated: see [`Options::ack_timeout`].
-        ack_timeout: Duration,
-        /// Checks at connect whether this login has all rights that locks need. Defaults to true.
-        preflight: bool,
     }
 
-    /// Sets all options at once, for [`Options`] that were read from a file. Their
-    /// [`scan_interval`](Options::scan_interval) is used only if it differs from its default.
+    /// Sets all options at once, for [`Options`] that were read from a file.
     pub fn options(mut self, options: Options) -> Self {
-        let is_set = options.scan_interval != Options::default().scan_interval;
-        self.scan_interval = is_set.then_some(options.scan_interval);
         self.options = options;
         self
     }
 
-    /// Several servers: sets how often the client asks which server has which slot, or which server is the primary.
-    /// While this is in doubt, the client asks more often. Defaults to 5 s in clusters, and to 1 s with sentinels and
-    /// replicated servers.
-    pub fn scan_interval(mut self, scan_interval: Duration) -> Self {
-        self.options.scan_interval = scan_interval;
-        self.scan_interval = Some(scan_interval);
+    /// Sets any of the [`Options`], also those without a method here.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example() -> distlock::Result<()> {
+    /// let client = distlock::Client::builder("redis://localhost:6379")
+    ///     .configure(|options| options.poll_cap = Duration::from_secs(1))
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn configure(mut self, set: impl FnOnce(&mut Options)) -> Self {
+        set(&mut self.options);
         self
     }
 
     /// Sets a prefix for every name, as a Redisson `NameMapper` would add. Defaults to none.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.options.name_prefix = prefix.into();
-        self
-    }
-
-    /// Sets the name by which servers list the connections of this client. Defaults to `distlock-` and the client's
-    /// [id](Client::id).
-    pub fn client_name(mut self, name: impl Into<String>) -> Self {
-        self.options.client_name = name.into();
         self
     }
 
@@ -186,14 +136,6 @@ impl Builder {
         self
     }
 
-    /// Uses this crate's own connections instead of the library `fred`. Own connections do less work per command, and
-    /// their buffers grow only with the data sent. They also know which commands were never sent, and so have not run.
-    /// With the feature `native-tls`, connections over TLS use `fred` nevertheless. Defaults to false.
-    pub fn direct(mut self, direct: bool) -> Self {
-        self.direct = direct;
-        self
-    }
-
     /// Connects to the servers of a URL that names several.
     async fn several(&self, url: ServersUrl, id: String) -> Result<Client> {
         let is_cluster = url.kind == Kind::Cluster;
@@ -205,9 +147,8 @@ impl Builder {
         }
         let (login, database) = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
         let mut options = self.options.clone();
-        if let (None, false) = (self.scan_interval, is_cluster) {
-            options.scan_interval = SCAN_INTERVAL;
-        }
+        let scan_interval = if is_cluster { CLUSTER_SCAN_INTERVAL } else { SCAN_INTERVAL };
+        options.scan_interval = options.scan_interval.or(Some(scan_interval));
         let dial = Dial {
             scheme: url.scheme,
             login,
@@ -217,7 +158,6 @@ impl Builder {
             sentinel_tls: self.sentinel_tls.clone().or_else(|| self.target.tls.clone()),
             options: options.clone(),
             address_map: Arc::clone(&self.address_map),
-            direct: self.direct,
         };
         let (connector, world): (Arc<dyn Connector>, Arc<dyn World>) = (Arc::new(dial), Arc::new(Machine));
         if is_cluster {
@@ -290,7 +230,7 @@ impl Builder {
                 self.several(url, id).await.map_err(|error| super::secure::with_trouble(error, provider))?
             }
             None => {
-                let transport = connect(&self.target, &self.options, self.direct, lazily, false).await?;
+                let transport = connect(&self.target, &self.options, !self.options.use_fred, lazily, false).await?;
                 Client(Handle::new(Engine::start_as(id, self.options, transport)))
             }
         };

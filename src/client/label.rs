@@ -78,7 +78,6 @@ impl Client {
     /// # Examples
     ///
     /// ```no_run
-    /// # use distlock::DistLock;
     /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
     /// for (owner, _) in client.reentrant("orders:42").state().await?.holders {
     ///     let label = client.label_of(&owner).await?;

@@ -1,7 +1,7 @@
 //! Logins and TLS of a builder.
 
 use super::Builder;
-use crate::config::{Credentials, Provider, Secret, Tls};
+use crate::config::{Credentials, Provider, Tls};
 use crate::error::{Error, Result, Step};
 
 /// Turns a connect timeout into the provider's error, if the credentials provider caused it.
@@ -67,15 +67,11 @@ impl Builder {
         self
     }
 
-    /// Sets the user name for sentinels. Defaults to none: the login of the URL is for the servers.
-    pub fn sentinel_username(mut self, username: impl Into<String>) -> Self {
-        self.sentinel_login.username = Some(Secret(username.into()));
-        self
-    }
-
-    /// Sets the password for sentinels. Defaults to none.
-    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
-        self.sentinel_login.password = Some(Secret(password.into()));
+    /// Sets the login for sentinels, such as [`Credentials::password`]. Defaults to none: the login of the URL is for
+    /// the servers.
+    pub fn sentinel_login(mut self, login: Credentials) -> Self {
+        self.sentinel_login.username = login.username;
+        self.sentinel_login.password = Some(login.password);
         self
     }
 
@@ -87,7 +83,7 @@ impl Builder {
             return Ok(());
         }
         Err(Error::config(
-            "sentinel_username, sentinel_password and sentinel_tls are of use with redis-sentinel:// and rediss-sentinel:// only",
+            "sentinel_login (sentinel_username, sentinel_password) and sentinel_tls need redis-sentinel:// or rediss-sentinel://",
         ))
     }
 }
@@ -106,7 +102,9 @@ mod tests {
         for url in urls {
             let is_sentinel = url.starts_with("redis-sentinel");
             let url = if is_sentinel { format!("{url}/main") } else { url };
-            let builder = Client::builder(&url).confirm_primary(true).connect_timeout(Duration::from_millis(50));
+            let builder = Client::builder(&url)
+                .configure(|options| options.confirm_primary = true)
+                .connect_timeout(Duration::from_millis(50));
             let error = builder.connect_lazily().await.map(drop).expect_err(&url);
             let is_refused = matches!(&error, Error::Config { what } if what.starts_with("confirm_primary"));
             assert_eq!(is_refused, !is_sentinel, "{url}: {error:?}");

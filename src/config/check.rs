@@ -39,11 +39,13 @@ impl Options {
             &mut self.subscription_linger,
             &mut self.poll_cap,
             &mut self.ping_interval,
-            &mut self.handoff_time,
-            &mut self.hold_back,
-            &mut self.scan_interval,
+            &mut self.local_handoff_time,
+            &mut self.max_reader_delay,
             &mut self.ack_timeout,
-        ] {
+        ]
+        .into_iter()
+        .chain(&mut self.scan_interval)
+        {
             *span = LONGEST_LEASE.min(*span);
         }
         Ok(self)
@@ -70,20 +72,21 @@ impl Options {
             subscription_linger: _,
             poll_cap,
             ping_interval,
-            handoff_limit: _,
-            handoff_time: _,
-            take_turns: _,
+            local_handoff_limit: _,
+            local_handoff_time: _,
+            yield_after_release: _,
             fair_wait,
             java_fair_wait,
             fair_grace,
             prefer: _,
-            hold_back: _,
+            max_reader_delay: _,
             pool_size,
             name_prefix,
             client_name,
             label,
             script_cache: _,
-            coalesce: _,
+            batching: _,
+            use_fred: _,
             scan_interval,
             sharded: _,
             confirm_primary: _,
@@ -98,7 +101,7 @@ impl Options {
             ("the connect timeout", *connect_timeout, ms),
             ("the subscribe timeout", *subscribe_timeout, ms),
             ("the poll cap", *poll_cap, 10 * ms),
-            ("the scan interval", *scan_interval, 10 * ms),
+            ("the scan interval", scan_interval.unwrap_or(Duration::MAX), 10 * ms),
             ("the ping interval", *ping_interval, 10 * ms),
             ("the shortest retry delay", retry_delay.0, ms),
             ("the longest retry delay", retry_delay.1, retry_delay.0),

@@ -161,11 +161,11 @@ impl Request {
 
     /// Tries once, without queueing.
     async fn once(&self) -> Result<Option<Grant>> {
-        // `waited_before`: how long a group acquire has waited already. Once that reaches the option `hold_back`, a
-        // read attempt no longer yields to waiting writers.
+        // `waited_before`: how long a group acquire has waited already. Once that reaches the option
+        // `max_reader_delay`, a read attempt no longer yields to waiting writers.
         let before = self.deadline.waited_before();
         let goes_first =
-            self.protocol.nature().is_shared() && !before.is_zero() && before >= self.engine.options.hold_back;
+            self.protocol.nature().is_shared() && !before.is_zero() && before >= self.engine.options.max_reader_delay;
         let manner = Manner { queueing: Queueing::Ask, gives_way: !goes_first, looks: false };
         loop {
             match self.bounded(self.attempt(&self.target(), false, manner, None)).await {

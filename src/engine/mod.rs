@@ -149,7 +149,7 @@ impl Engine {
 
     pub(crate) fn start_as(id: String, options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
         let (world, reaper) = (server.world(), Reaper::start());
-        let server = if options.coalesce { Coalesced::over(server, &options, reaper.clone()) } else { server };
+        let server = if options.batching { Coalesced::over(server, &options, reaper.clone()) } else { server };
         let topology = Topology::single(server, world, AckRule::single(&options));
         Self::start_over(id, topology, options, reaper)
     }

@@ -132,7 +132,7 @@ impl Error {
             }
             Self::Replicas { got, wanted, origin } => format!(
                 "{got} replicas{} have it in time, and {wanted} have to: it does not count, and may be tried again; see whether the \
-                 replicas are connected and keep up, or ask for fewer (Builder::acks) or wait longer (Builder::ack_timeout)",
+                 replicas are connected and keep up, or ask for fewer (Options::acks) or wait longer (Options::ack_timeout)",
                 origin.after(" of ")
             ),
             error => error.to_string(),

@@ -148,8 +148,8 @@ impl Client {
     }
 }
 
-/// A reentrant lock with a token for every section ([`Guard::token`](crate::Guard::token)): Redisson's `RFencedLock`.
-/// The [module](self) describes its promises and wire format, [`DistLock`](crate::DistLock) its methods.
+/// A reentrant lock with a token for every section ([`Guard::fencing_token`](crate::Guard::fencing_token)): Redisson's
+/// `RFencedLock`. The [module](self) describes its promises and wire format, [`DistLock`](crate::DistLock) its methods.
 ///
 /// # Cost
 ///
@@ -207,7 +207,8 @@ impl FencedLock {
     }
 
     /// Returns the token of the last section of any owner; 0 if there was no section. This is Redisson's `getToken()`.
-    /// Do not write with this token: use [`Guard::token`](crate::Guard::token), the token of your own section.
+    /// Do not write with this token: use [`Guard::fencing_token`](crate::Guard::fencing_token), the token of your own
+    /// section.
     ///
     /// # Cost
     ///

@@ -139,6 +139,18 @@ impl Guard {
     /// # Errors
     ///
     /// The error of [`lost`](Self::lost), also if `work` completed after the lease had ended.
+    ///
+    /// # Examples
+    ///
+    /// If the work may fail, the first `?` is for the lock and the second for the work, as with `tokio::time::timeout`:
+    ///
+    /// ```no_run
+    /// # async fn save() -> std::io::Result<()> { Ok(()) }
+    /// # async fn example(guard: distlock::Guard) -> Result<(), Box<dyn std::error::Error>> {
+    /// guard.run(save()).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
         tokio::select! {
             biased;

@@ -5,7 +5,7 @@
 //! At zero the latch is deleted. Its name can then be used for a new latch.
 //!
 //! A message wakes waiters. If the message is lost, they find out at their next query, at the latest after
-//! [`poll_cap`](crate::Builder::poll_cap).
+//! [`poll_cap`](crate::Options::poll_cap).
 //!
 //! # Wire format
 //!

@@ -28,7 +28,7 @@
 //!
 //! A message reports each leader that announces itself, and each change of a payload. No message reports an end without
 //! a new leader, or a leader that holds the fenced lock without a candidate, such as Java. [`Observer::changed`] finds
-//! these changes at its next query, which is [`poll_cap`](crate::Builder::poll_cap) (5 s) or a third of the watchdog's
+//! these changes at its next query, which is [`poll_cap`](crate::Options::poll_cap) (5 s) or a third of the watchdog's
 //! lease after the last query, if that is shorter. The same holds for a lost message. A dead leader is reported until
 //! its lease ends.
 //!

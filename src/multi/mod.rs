@@ -63,7 +63,6 @@ impl Client {
     /// # Examples
     ///
     /// ```no_run
-    /// # use distlock::DistLock;
     /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
     /// let both = client.multi(["account:1", "account:2"]);
     /// let guard = both.lock().await?; // both or none, in any order

@@ -47,7 +47,6 @@ use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
 use crate::fair::{self, FairLock};
 use crate::guard::Guard;
-use crate::lock::DistLock as _;
 use crate::names::LockName;
 
 mod admin;

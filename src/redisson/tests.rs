@@ -101,7 +101,10 @@ codec: !<org.redisson.codec.JsonJacksonCodec> {}
         (options.ping_interval, options.retry_attempts, options.retry_delay),
         (ms(30_000), 0, (ms(500), ms(4_000)))
     );
-    assert_eq!((options.scan_interval, options.sharded, options.script_cache), (ms(700), crate::Sharded::Off, false));
+    assert_eq!(
+        (options.scan_interval, options.sharded, options.script_cache),
+        (Some(ms(700)), crate::Sharded::Off, false)
+    );
     assert_eq!((options.acks, options.ack_timeout), (crate::Acks::Off, ms(250)));
     for (delay, taken) in [
         ("retryInterval: 1500", (ms(1_500), ms(1_500))),

@@ -30,12 +30,12 @@
 //!
 //! # No fencing
 //!
-//! [`Guard::token`] is `None`, even over fenced locks. Each server has its own counter, and two successive holds may
-//! share only one server. For example, with five servers, one section may get number 6 from servers 0 to 2. The next
-//! section may get number 7 from server 2, but number 6 from servers 3 and 4. So the largest number that a majority has
-//! reached is 6 for both sections. Growing numbers would need a second round trip, which writes the largest number to a
-//! majority before the number is used. If the storage must be able to refuse late writes, use a [fenced
-//! lock](mod@crate::fenced) on one server, and accept the risk that this server loses data.
+//! [`Guard::fencing_token`] is an error, even over fenced locks. Each server has its own counter, and two successive
+//! holds may share only one server. For example, with five servers, one section may get number 6 from servers 0 to 2.
+//! The next section may get number 7 from server 2, but number 6 from servers 3 and 4. So the largest number that a
+//! majority has reached is 6 for both sections. Growing numbers would need a second round trip, which writes the
+//! largest number to a majority before the number is used. If the storage must be able to refuse late writes, use a
+//! [fenced lock](mod@crate::fenced) on one server, and accept the risk that this server loses data.
 //!
 //! # Wire format
 //!
@@ -101,7 +101,7 @@ impl RedLock {
     /// # Examples
     ///
     /// ```no_run
-    /// # use distlock::{Client, DistLock, RedLock};
+    /// # use distlock::{Client, RedLock};
     /// # async fn example() -> distlock::Result<()> {
     /// let mut clients = Vec::new();
     /// for host in ["redis-a", "redis-b", "redis-c"] {

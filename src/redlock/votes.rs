@@ -12,7 +12,6 @@ use crate::engine::wait::Deadline;
 use crate::error::{Error, Result};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
-use crate::lock::DistLock as _;
 use crate::owner::Owner;
 use crate::runtime::standstill::limit_over;
 

@@ -25,8 +25,9 @@
 //! any client and with any preference. The mark does not hold back:
 //!
 //! - an owner that re-enters the lock;
-//! - a reader that has waited for [`Options::hold_back`](crate::Options::hold_back) (1 s). So if a task reads twice
-//!   under two owners, and a writer begins to wait in between, the second read is delayed for that time only;
+//! - a reader that has waited for [`Options::max_reader_delay`](crate::Options::max_reader_delay) (1 s). So if a task
+//!   reads twice under two owners, and a writer begins to wait in between, the second read is delayed for that time
+//!   only;
 //! - readers of Java, which do not know the mark. A waiting writer of Java writes no mark.
 //!
 //! # Wire format

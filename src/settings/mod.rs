@@ -21,11 +21,11 @@ use variable::Variable;
 /// All settings of a client: its servers, login and [`Options`]. They can be read from TOML, YAML, JSON or any other
 /// format of serde, or from the [environment](Self::from_env).
 ///
-/// All fields are on one level, with the names of the methods of [`Builder`]:
+/// All fields are on one level:
 ///
 /// - `url`, which is required;
 /// - `username`, `password`, `database`, `sentinel_username`, `sentinel_password`;
-/// - `address_map` (a map), `direct`;
+/// - `address_map` (a map);
 /// - for [`Tls`]: `tls_ca_file`, `tls_client_certificate`, `tls_client_key`, `tls_server_name`;
 /// - every field of [`Options`].
 ///
@@ -112,8 +112,7 @@ impl Settings {
         let mut tls = Tls::new();
         (tls.ca_file, tls.client_certificate, tls.server_name) =
             (server.tls_ca_file, client_certificate, server.tls_server_name);
-        let mut builder = Client::builder(&url.0).options(options).direct(server.direct.unwrap_or_default());
-        builder = builder.address_map(server.address_map.unwrap_or_default());
+        let mut builder = Client::builder(&url.0).options(options).address_map(server.address_map.unwrap_or_default());
         builder.target.username = server.username.map(Secret);
         builder.target.password = server.password;
         builder.target.database = server.database;

@@ -57,8 +57,9 @@ macro_rules! fields {
         impl RawOptions {
             fn read(self) -> Result<Options> {
                 let mut options = Options::default();
+                // `into`, because `scan_interval` is an `Option` in `Options` too.
                 $(if let Some(value) = self.$option {
-                    options.$option = value;
+                    options.$option = value.into();
                 })*
                 options.validate()?;
                 Ok(options)
@@ -76,7 +77,7 @@ macro_rules! fields {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 // Exhaustive, so that a new option cannot be forgotten here.
                 let Self { $($option,)* } = self.clone();
-                RawOptions { $($option: Some($option),)* }.serialize(serializer)
+                RawOptions { $($option: $option.into(),)* }.serialize(serializer)
             }
         }
     };
@@ -93,7 +94,6 @@ fields! {
         tls_client_certificate: PathBuf,
         tls_client_key: PathBuf,
         tls_server_name: String,
-        #[serde(deserialize_with = "value::plain")] direct: bool,
         // Last, because some versions of TOML want tables after values.
         #[serde(deserialize_with = "value::map")] address_map: HashMap<String, String>,
     }
@@ -108,23 +108,24 @@ fields! {
         #[serde(with = "value::time")] subscription_linger: Duration,
         #[serde(with = "value::time")] poll_cap: Duration,
         #[serde(with = "value::time")] ping_interval: Duration,
-        #[serde(deserialize_with = "value::plain")] handoff_limit: u32,
-        #[serde(with = "value::time")] handoff_time: Duration,
-        #[serde(deserialize_with = "value::plain")] take_turns: bool,
+        #[serde(deserialize_with = "value::plain")] local_handoff_limit: u32,
+        #[serde(with = "value::time")] local_handoff_time: Duration,
+        #[serde(deserialize_with = "value::plain")] yield_after_release: bool,
         #[serde(with = "value::time")] fair_wait: Duration,
         #[serde(with = "value::time")] java_fair_wait: Duration,
         #[serde(with = "value::time")] fair_grace: Duration,
         prefer: Prefer,
-        #[serde(with = "value::time")] hold_back: Duration,
+        #[serde(with = "value::time")] max_reader_delay: Duration,
         #[serde(deserialize_with = "value::plain")] pool_size: usize,
         name_prefix: String,
         client_name: String,
         label: String,
         #[serde(deserialize_with = "value::plain")] script_cache: bool,
-        #[serde(deserialize_with = "value::plain")] coalesce: bool,
+        #[serde(deserialize_with = "value::plain")] batching: bool,
+        #[serde(deserialize_with = "value::plain")] use_fred: bool,
         #[serde(with = "value::acks")] acks: Acks,
         #[serde(with = "value::time")] ack_timeout: Duration,
-        #[serde(with = "value::time")] scan_interval: Duration,
+        #[serde(with = "value::time", skip_serializing_if = "Option::is_none")] scan_interval: Duration,
         sharded: Sharded,
         #[serde(deserialize_with = "value::plain")] confirm_primary: bool,
         #[serde(deserialize_with = "value::plain")] preflight: bool,

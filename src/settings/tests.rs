@@ -17,7 +17,9 @@ retry_delay = ["100ms", "1s"]
 name_prefix = "app:"
 prefer = "writers"
 sharded = "off"
-coalesce = false
+batching = false
+use_fred = false
+scan_interval = "5s"
 acks = 2
 ack_timeout = "250ms"
 
@@ -39,7 +41,9 @@ retry_delay: [100ms, 1s]
 name_prefix: "app:"
 prefer: writers
 sharded: "off"
-coalesce: false
+batching: false
+use_fred: false
+scan_interval: 5000
 acks: {at-least: 2}
 ack_timeout: 250
 address_map: {"10.0.0.1:6379": "localhost:7000"}
@@ -59,7 +63,9 @@ const VARIABLES: &[(&str, &str)] = &[
     ("APP_NAME_PREFIX", "app:"),
     ("APP_PREFER", "writers"),
     ("APP_SHARDED", "off"),
-    ("APP_COALESCE", "false"),
+    ("APP_BATCHING", "false"),
+    ("APP_USE_FRED", "false"),
+    ("APP_SCAN_INTERVAL", "5s"),
     ("APP_ACKS", "2"),
     ("APP_ACK_TIMEOUT", "250ms"),
     ("APP_ADDRESS_MAP", "10.0.0.1:6379=localhost:7000"),
@@ -91,7 +97,7 @@ fn toml_yaml_json_and_environment_give_same_settings() {
         let options = &settings.options;
         assert_eq!(settings.url.0, "redis-sentinel://app:secret@s1,s2:26380/locks");
         let server = &settings.server;
-        assert_eq!((server.database, server.password.is_some(), server.direct), (Some(3), false, None));
+        assert_eq!((server.database, server.password.is_some()), (Some(3), false));
         assert_eq!(server.sentinel_password.as_ref().unwrap().0, "secret");
         let map = server.address_map.as_ref().unwrap();
         assert_eq!(map.get("10.0.0.1:6379").map(String::as_str), Some("localhost:7000"));
@@ -105,7 +111,9 @@ fn toml_yaml_json_and_environment_give_same_settings() {
             name_prefix: "app:".to_owned(),
             prefer: Prefer::Writers,
             sharded: Sharded::Off,
-            coalesce: false,
+            batching: false,
+            use_fred: false,
+            scan_interval: Some(Duration::from_secs(5)),
             acks: Acks::AtLeast(2),
             ack_timeout: Duration::from_millis(250),
             ..Options::default()
@@ -136,7 +144,7 @@ fn settings_survive_serialization_without_secrets() {
         assert_eq!(again.server.address_map, settings.server.address_map);
         assert_eq!(again.into_builder().target.tls, settings.clone().into_builder().target.tls);
     }
-    let options = Options { hold_back: Duration::from_micros(1_500), ..settings.options };
+    let options = Options { max_reader_delay: Duration::from_micros(1_500), ..settings.options };
     let text = serde_json::to_string(&options).unwrap();
     assert_eq!(said(&serde_json::from_str(&text).unwrap()), said(&options), "{text}");
     for acks in [Acks::Off, Acks::Redisson, Acks::All, Acks::AtLeast(1)] {
@@ -171,7 +179,7 @@ fn settings_errors_describe_mistake_without_secrets() {
         ("retry_delay = ['1s']", "two times"),
         ("retry_delay = ['1s', '2s', '3s']", "two times"),
         ("prefer = 'both'", "unknown variant"),
-        ("coalesce = 'perhaps'", "not the kind of value"),
+        ("batching = 'perhaps'", "not the kind of value"),
         ("database = 256", "out of its bounds"),
         ("acks = 'most'", "a number of replicas"),
         ("acks = 0", "use Acks::Off"),

@@ -3,8 +3,8 @@
 //! Under one lock, a resource (tickets, counters, a queue) has one holder at a time. If the resource is cut into *n*
 //! parts, each guarded by a segment, *n* holders can work in parallel:
 //!
-//! - [any](Striped::any) acquires any free segment, for work on its part;
-//! - [of](Striped::of) returns the segment of a key, as a sharded map does;
+//! - [acquire_any](Striped::acquire_any) acquires any free segment, for work on its part;
+//! - [segment_of](Striped::segment_of) returns the segment of a key, as a sharded map does;
 //! - [all](Striped::all) is a lock over all segments, for work on the whole.
 //!
 //! A segment whose key has another type cannot be acquired. It is skipped while another segment can still be acquired.
@@ -55,10 +55,10 @@ impl Client {
     /// # Examples
     ///
     /// ```no_run
-    /// # use distlock::{Acquire, DistLock};
+    /// # use distlock::Acquire;
     /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
     /// let stock = client.striped("stock:42", 8); // up to eight holders
-    /// if let Some((segment, guard)) = stock.any(Acquire::new()).await? {
+    /// if let Some((segment, guard)) = stock.acquire_any(Acquire::new()).await? {
     ///     println!("sell from segment {segment}");
     ///     guard.unlock().await?;
     /// }
@@ -123,7 +123,7 @@ impl Striped {
     /// of the key's bytes (64 bits), its upper half XOR its lower half, modulo the number of segments. `"order:42"` is
     /// in segment 7 of 8, and in segment 807 of 1000.
     #[must_use]
-    pub fn of(&self, key: impl AsRef<[u8]>) -> Option<usize> {
+    pub fn segment_of(&self, key: impl AsRef<[u8]>) -> Option<usize> {
         let hash = fnv_1a(key.as_ref());
         (((hash >> 32) ^ (hash & 0xffff_ffff)) as usize).checked_rem(self.segments.len())
     }
@@ -137,7 +137,7 @@ impl Striped {
     /// Acquires any segment that is free or becomes free first. Returns its number with the guard.
     ///
     /// Cost, cancel safety and errors as for [`DistLock::acquire`].
-    pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
+    pub async fn acquire_any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         let lock = self.clone();
         home::run_on(group::home(&self.segments), async move { lock.carry_out(how).await }).await
     }
@@ -170,7 +170,7 @@ impl DistLock for Striped {
     }
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
-        Box::pin(async move { Ok(self.any(how).await?.map(|(_, guard)| guard)) })
+        Box::pin(async move { Ok(self.acquire_any(how).await?.map(|(_, guard)| guard)) })
     }
 
     /// Returns all holders of segments, how many times each holder holds segments, and the time until the last of their

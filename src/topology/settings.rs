@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::acknowledgement::AckRule;
 use super::address::Address;
-use crate::config::{Options, Sharded};
+use crate::config::{CLUSTER_SCAN_INTERVAL, Options, Sharded};
 use crate::runtime::reaper::Reaper;
 
 pub(crate) struct Settings {
@@ -23,19 +23,20 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn new(seeds: Vec<Address>, options: &Options, reaper: &Reaper) -> Self {
+        let scan_interval = options.scan_interval.unwrap_or(CLUSTER_SCAN_INTERVAL);
         Self {
             seeds,
             command_timeout: options.command_timeout,
             connect_timeout: options.connect_timeout,
             scan_interval: if options.confirm_primary {
-                options.scan_interval.min(options.watchdog / 6)
+                scan_interval.min(options.watchdog / 6)
             } else {
-                options.scan_interval
+                scan_interval
             },
             confirm_primary: options.confirm_primary,
             sharded: options.sharded,
             acks: AckRule::of_several(options),
-            coalesce: options.coalesce.then(|| (options.clone(), reaper.clone())),
+            coalesce: options.batching.then(|| (options.clone(), reaper.clone())),
         }
     }
 }

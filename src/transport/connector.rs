@@ -66,7 +66,6 @@ pub(crate) struct Dial {
     pub(crate) options: Options,
     /// Maps the address that a server reports to the address at which the client reaches that server.
     pub(crate) address_map: Arc<HashMap<String, String>>,
-    pub(crate) direct: bool,
 }
 
 impl Connector for Dial {
@@ -92,7 +91,7 @@ impl Connector for Dial {
         let lazily = is_of_names || purpose == Purpose::Asking;
         let sharded = purpose == Purpose::Names { sharded: true };
         // Connections without fred are cheaper, and send no command that sentinels lack.
-        let direct = self.direct || matches!(purpose, Purpose::Watch | Purpose::Sentinel);
+        let direct = !options.use_fred || matches!(purpose, Purpose::Watch | Purpose::Sentinel);
         Box::pin(async move {
             if purpose == Purpose::Watch
                 && let Some(target) = endpoint.target()?

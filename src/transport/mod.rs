@@ -9,7 +9,7 @@
 //!
 //! There are several implementations. Code above the trait does not know which of them it uses:
 //! - `node`: the library `fred`, the default in production
-//! - `wire`: the crate `distlock-wire` (`Builder::direct`)
+//! - `wire`: the crate `distlock-wire` ([`Options::use_fred`](crate::Options::use_fred) is false)
 //! - `node::over` and the crate `distlock-redis`: the program's own clients of fred and redis-rs
 //! - the crate `distlock-sim`: a simulated server, for our tests and for users' tests
 //!

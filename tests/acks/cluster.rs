@@ -33,7 +33,12 @@ async fn refused(client: &Client, flavour: Flavour) {
 async fn one_connected_replica_must_acknowledge_by_default() {
     let cluster = cluster().await;
     let primary = cluster.primary_of("a").await.admin();
-    let client = bed::builder(&cluster.url()).ack_timeout(ms(200)).retry_attempts(1).connect().await.unwrap();
+    let client = bed::builder(&cluster.url())
+        .configure(|options| options.ack_timeout = ms(200))
+        .retry_attempts(1)
+        .connect()
+        .await
+        .unwrap();
     assert_eq!(client.options().acks, Acks::Redisson);
     let all = over(&cluster.url(), Acks::All).connect().await.unwrap();
     let least = over(&cluster.url(), Acks::AtLeast(1)).connect().await.unwrap();
@@ -183,8 +188,12 @@ async fn acquire_behind_an_ask_is_acknowledged_by_the_replicas_of_the_target() {
 async fn renewals_of_many_slots_share_a_wait() {
     let cluster = cluster().await;
     let primary = cluster.primary_of("a").await.admin();
-    let strict =
-        over(&cluster.url(), Acks::AtLeast(1)).watchdog(secs(3600)).ack_timeout(secs(5)).connect().await.unwrap();
+    let strict = over(&cluster.url(), Acks::AtLeast(1))
+        .watchdog(secs(3600))
+        .configure(|options| options.ack_timeout = secs(5))
+        .connect()
+        .await
+        .unwrap();
     let mut guards = Vec::new();
     for n in 0..60 {
         guards.push(had(&strict.reentrant(&format!("many:{n}"))).await);
@@ -211,8 +220,12 @@ async fn renewals_of_many_slots_share_a_wait() {
 #[tokio::test]
 async fn lanes_end_with_their_primary_and_with_their_client() {
     let cluster = cluster().await;
-    let strict =
-        over(&cluster.url(), Acks::AtLeast(1)).retry_attempts(100).ack_timeout(secs(1)).connect().await.unwrap();
+    let strict = over(&cluster.url(), Acks::AtLeast(1))
+        .retry_attempts(100)
+        .configure(|options| options.ack_timeout = secs(1))
+        .connect()
+        .await
+        .unwrap();
     for round in 0..4 {
         let all = (0..64).map(|n| strict.lock(FLAVOURS[n % FLAVOURS.len()], &format!("ends:{n}")));
         let guards = futures::future::join_all(all.map(async |lock| lock.lock().await.unwrap())).await;

@@ -211,8 +211,12 @@ async fn fair_lock_that_is_passed_on_is_granted_once_a_replica_has_it() {
 #[tokio::test]
 async fn hand_off_keeps_the_hold_and_the_deadline_that_replicas_have() {
     let servers = servers(1).await;
-    let strict =
-        builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600)).handoff_time(secs(600)).connect().await.unwrap();
+    let strict = builder(&servers, Acks::AtLeast(1))
+        .watchdog(secs(3600))
+        .configure(|options| options.local_handoff_time = secs(600))
+        .connect()
+        .await
+        .unwrap();
     let lock = strict.reentrant("handed");
     let first = had(&lock).await;
     // The owner is read from the server, because `Guard::owner` would prevent the hand-over.
@@ -299,9 +303,11 @@ async fn group_locks_are_refused_as_a_whole() {
 #[tokio::test]
 async fn acquires_dropped_at_each_await_leave_no_keys() {
     let servers = servers(1).await;
-    let lasting = builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600)).subscription_linger(ms(0));
+    let lasting = builder(&servers, Acks::AtLeast(1))
+        .watchdog(secs(3600))
+        .configure(|options| options.subscription_linger = ms(0));
     let strict = lasting.clone().connect().await.unwrap();
-    let patient = lasting.ack_timeout(secs(60)).connect().await.unwrap();
+    let patient = lasting.configure(|options| options.ack_timeout = secs(60)).connect().await.unwrap();
     for flavour in FLAVOURS {
         let look = async |client: &Client, when: String| {
             undone(client).await;

@@ -45,7 +45,10 @@ fn builder(servers: &Replicas, acks: Acks) -> Builder {
 }
 
 fn over(url: &str, acks: Acks) -> Builder {
-    bed::builder(url).acks(acks).ack_timeout(ms(200)).retry_attempts(1).retry_delay((ms(10), ms(20)))
+    bed::builder(url).acks(acks).retry_attempts(1).configure(|options| {
+        options.ack_timeout = ms(200);
+        options.retry_delay = (ms(10), ms(20));
+    })
 }
 
 async fn client(servers: &Replicas, acks: Acks) -> Client {
@@ -54,7 +57,10 @@ async fn client(servers: &Replicas, acks: Acks) -> Client {
 
 /// A client whose calls wait for replicas for longer than any test takes, however slow the machine is.
 async fn patient(servers: &Replicas, acks: Acks) -> Client {
-    let builder = builder(servers, acks).watchdog(secs(3600)).ack_timeout(secs(600)).poll_cap(secs(3600));
+    let builder = builder(servers, acks).watchdog(secs(3600)).configure(|options| {
+        options.ack_timeout = secs(600);
+        options.poll_cap = secs(3600);
+    });
     builder.retry_attempts(100).connect().await.unwrap()
 }
 

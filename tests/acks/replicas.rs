@@ -135,14 +135,17 @@ async fn server_without_wait_is_refused_at_connect_in_the_strict_modes_only() {
 
 /// A client with the default rule: one replica must acknowledge, if one is up to date.
 fn by_default(servers: &Replicas) -> Builder {
-    bed::builder(&servers.url()).retry_delay((ms(10), ms(20)))
+    bed::builder(&servers.url()).configure(|options| options.retry_delay = (ms(10), ms(20)))
 }
 
 /// No client holds these locks, and the replica does not acknowledge.
 #[tokio::test]
 async fn wait_that_ends_before_a_frozen_replica_acknowledges_reports_missing_replicas() {
     let servers = servers(1).await;
-    let builder = by_default(&servers).watchdog(secs(3600)).ack_timeout(secs(600)).command_timeout(secs(600));
+    let builder = by_default(&servers)
+        .watchdog(secs(3600))
+        .configure(|options| options.ack_timeout = secs(600))
+        .command_timeout(secs(600));
     let client = builder.connect().await.unwrap();
     for flavour in FLAVOURS {
         granted(&client, flavour).await;
@@ -171,7 +174,12 @@ async fn replica_that_is_silent_for_seconds_is_not_waited_for_by_default() {
     let options = ReplicasOptions::default().replicas(1).config("repl-timeout 3600");
     let servers = Replicas::start(options).await;
     in_step(&servers).await;
-    let client = by_default(&servers).ack_timeout(ms(200)).retry_attempts(1_000).connect().await.unwrap();
+    let client = by_default(&servers)
+        .configure(|options| options.ack_timeout = ms(200))
+        .retry_attempts(1_000)
+        .connect()
+        .await
+        .unwrap();
     granted(&client, FLAVOURS[0]).await;
     servers.node(1).stop();
     for flavour in FLAVOURS {

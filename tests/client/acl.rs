@@ -4,7 +4,7 @@ mod counters;
 mod operations;
 
 use bed::{Bed, PATIENCE, at_one, is_cluster, ms, reentrant, secs, with_longer_waits};
-use distlock::{Client, DistLock, Flavour};
+use distlock::{Client, Flavour};
 use operations::{plain_turns, queue, read_and_write, take_turns, wakes};
 
 const PAGE: &str = include_str!("../../docs/acl.md");
@@ -54,8 +54,11 @@ async fn log_in_as(bed: &Bed, rules: &[String], without: &str, preflight: bool) 
     // A client that skips the probe may lack the right to messages, and then its waiters poll.
     let poll_cap = if preflight { secs(3600) } else { secs(2) };
     let login = bed.builder().username("locks").password("SECRET").name_prefix("app:");
-    let login = login.preflight(preflight).poll_cap(poll_cap);
-    (bed.connect(login.clone().subscription_linger(ms(50))).await, bed.connect(login).await)
+    let login = login.configure(|options| (options.preflight, options.poll_cap) = (preflight, poll_cap));
+    (
+        bed.connect(login.clone().configure(|options| options.subscription_linger = ms(50))).await,
+        bed.connect(login).await,
+    )
 }
 
 /// Asserts that `rules` are enough for `done`, and that without each of `commands` the server refuses exactly that
@@ -237,7 +240,9 @@ async fn the_minimal_access_list_is_enough() {
         assert_eq!(refusals(bed).await, "");
 
         // The rules allow no name outside the prefix.
-        let stray = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
+        let stray = bed
+            .connect(bed.builder().username("locks").password("SECRET").configure(|options| options.preflight = false))
+            .await;
         for flavour in [Flavour::Reentrant, Flavour::Read, Flavour::Write, Flavour::Fenced] {
             assert!(stray.lock(flavour, "other").try_lock().await.is_err(), "{flavour}");
         }
@@ -292,7 +297,11 @@ async fn denied_key_does_not_stop_renewal_of_other_keys() {
         async |bed| {
             let rules = ["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "+@all", "&*", "~a:*", "~b:*"];
             let () = bed.admin.cmd(&rules).await;
-            let client = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
+            let client = bed
+                .connect(
+                    bed.builder().username("locks").password("SECRET").configure(|options| options.preflight = false),
+                )
+                .await;
             let mut guards = Vec::new();
             for name in ["a:1", "b:1", "a:2", "a:3"] {
                 guards.push(client.reentrant(name).lock().await.unwrap());

@@ -76,7 +76,8 @@ async fn capabilities_report_missing_rights_of_login() {
         ] {
             let user = ["ACL", "SETUSER", "proxy", "reset", "on", ">secret", "~*", "&*", "+@all"];
             let () = bed.admin.cmd(&[user.as_slice(), rules].concat()).await;
-            let login = bed.builder().username("proxy").password("secret").preflight(false);
+            let login =
+                bed.builder().username("proxy").password("secret").configure(|options| options.preflight = false);
             let client = bed.connect(login).await;
             let found = client.capabilities().await.unwrap();
             assert_eq!((&found, found.missing().len()), (&expected, missing), "{rules:?}");
@@ -86,7 +87,7 @@ async fn capabilities_report_missing_rights_of_login() {
 }
 
 async fn connect(server: &RedisServer) -> Client {
-    bed::builder(&server.url()).preflight(false).connect().await.unwrap()
+    bed::builder(&server.url()).configure(|options| options.preflight = false).connect().await.unwrap()
 }
 
 /// A login with few commands, as behind some proxies. Locks that need none of the missing commands work.
@@ -94,7 +95,14 @@ async fn connect(server: &RedisServer) -> Client {
 async fn capabilities_report_unknown_commands_and_locks_still_work() {
     let without = |server: Builder, command| server.arg("--rename-command", command).arg("", "");
     let server = ["EVALSHA", "CLUSTER", "PUBSUB", "PUBLISH"].into_iter().fold(RedisServer::builder(), without).start();
-    let client = bed::builder(&server.url()).preflight(false).script_cache(false).connect().await.unwrap();
+    let client = bed::builder(&server.url())
+        .configure(|options| {
+            options.preflight = false;
+            options.script_cache = false;
+        })
+        .connect()
+        .await
+        .unwrap();
     let found = client.capabilities().await.unwrap();
     assert_eq!([found.cluster_nodes, found.sharded_channels, found.in_cluster], [Some(false); 3]);
     assert_eq!((found.messages, found.scripts, found.script_cache), (Some(false), Some(true), Some(false)));

@@ -85,7 +85,8 @@ impl Tap {
 /// Runs every client operation from connect to shutdown, over both transports.
 async fn lives(url: &str) {
     for direct in [false, true] {
-        let connect = || async { bed::builder(url).direct(direct).connect().await.unwrap() };
+        let connect =
+            || async { bed::builder(url).configure(|options| options.use_fred = !direct).connect().await.unwrap() };
         let (one, other) = (connect().await, connect().await);
         for flavour in FLAVOURS {
             turns(&one, &other, flavour).await;

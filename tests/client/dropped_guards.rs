@@ -1,6 +1,6 @@
 //! Dropping a guard right after its acquire is most likely a mistake, so the client logs one warning per name.
 
-use distlock::{DistLock, RedLock};
+use distlock::RedLock;
 
 use super::rig::Warnings;
 use bed::{idle, ms, reentrant};

@@ -68,19 +68,21 @@ const OPTIONS: [(&str, Set); 17] = [
         builder.watchdog(years(10)).command_timeout(span.min(years(3)))
     }),
     ("connect_timeout", |builder, span| builder.connect_timeout(span)),
-    ("retry_delay, both", |builder, span| builder.retry_delay((span, span))),
-    ("retry_delay, the longest", |builder, span| builder.retry_delay((ms(1), span))),
-    ("retry_delay, the shortest", |builder, span| builder.retry_delay((span, ms(1)))),
-    ("retry_delay, and attempts", |builder, span| builder.retry_delay((ms(1), span)).retry_attempts(u32::MAX)),
-    ("subscribe_timeout", |builder, span| builder.subscribe_timeout(span)),
-    ("subscription_linger", |builder, span| builder.subscription_linger(span)),
-    ("poll_cap", |builder, span| builder.poll_cap(span)),
-    ("ping_interval", |builder, span| builder.ping_interval(span)),
-    ("handoff_time", |builder, span| builder.handoff_time(span)),
-    ("fair_wait", |builder, span| builder.fair_wait(span)),
-    ("hold_back", |builder, span| builder.hold_back(span)),
-    ("scan_interval", |builder, span| builder.scan_interval(span)),
-    ("ack_timeout", |builder, span| builder.ack_timeout(span)),
+    ("retry_delay, both", |builder, span| builder.configure(|options| options.retry_delay = (span, span))),
+    ("retry_delay, the longest", |builder, span| builder.configure(|options| options.retry_delay = (ms(1), span))),
+    ("retry_delay, the shortest", |builder, span| builder.configure(|options| options.retry_delay = (span, ms(1)))),
+    ("retry_delay, and attempts", |builder, span| {
+        builder.configure(|options| options.retry_delay = (ms(1), span)).retry_attempts(u32::MAX)
+    }),
+    ("subscribe_timeout", |builder, span| builder.configure(|options| options.subscribe_timeout = span)),
+    ("subscription_linger", |builder, span| builder.configure(|options| options.subscription_linger = span)),
+    ("poll_cap", |builder, span| builder.configure(|options| options.poll_cap = span)),
+    ("ping_interval", |builder, span| builder.configure(|options| options.ping_interval = span)),
+    ("local_handoff_time", |builder, span| builder.configure(|options| options.local_handoff_time = span)),
+    ("fair_wait", |builder, span| builder.configure(|options| options.fair_wait = span)),
+    ("max_reader_delay", |builder, span| builder.configure(|options| options.max_reader_delay = span)),
+    ("scan_interval", |builder, span| builder.configure(|options| options.scan_interval = Some(span))),
+    ("ack_timeout", |builder, span| builder.configure(|options| options.ack_timeout = span)),
 ];
 
 /// Every option at every extreme.
@@ -141,7 +143,10 @@ async fn every_duration_option_at_its_extremes_is_refused_or_works() {
     reentrant(async |bed: &Bed| {
         let lives = extremes().map(async |(what, set, span)| {
             let proxy = bed.proxy();
-            let builder = Client::builder(&proxy.url()).retry_delay((ms(5), ms(20))).prefer(Prefer::Writers);
+            let builder = Client::builder(&proxy.url()).configure(|options| {
+                options.retry_delay = (ms(5), ms(20));
+                options.prefer = Prefer::Writers;
+            });
             let name = format!("{what} of {span:?}");
             let client = match ends(&name, set(builder, span).connect()).await {
                 Ok(client) => client,

@@ -46,7 +46,7 @@ impl Recorder for Stop {
 async fn a_loss_that_is_found_during_a_hand_off_reaches_the_next_holder() {
     reentrant(async |bed| {
         let proxy = bed.proxy();
-        let ours = bed.connect(builder(&proxy.url()).handoff_time(secs(60))).await;
+        let ours = bed.connect(builder(&proxy.url()).configure(|options| options.local_handoff_time = secs(60))).await;
         let lock = ours.reentrant("job");
         let held = lock.lock().await.unwrap();
         let next = waiter(lock.clone());

@@ -49,7 +49,7 @@ async fn client_without_due_timers_sends_no_housekeeping() {
 async fn waiters_of_a_name_share_one_subscription() {
     reentrant(async |bed| {
         let holder = bed.still_client().await;
-        let client = bed.connect(bed.still_builder().subscription_linger(ms(100))).await;
+        let client = bed.connect(bed.still_builder().configure(|options| options.subscription_linger = ms(100))).await;
         warmed(bed, &client).await;
         let guard = holder.reentrant("a").lock().await.unwrap();
         let waiters: Vec<_> = (0..10).map(|_| passer(client.reentrant("a"))).collect();
@@ -73,7 +73,7 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
         let holder = bed.still_client().await;
         let guard = holder.reentrant("b").lock().await.unwrap();
         for state in ["idle", "holding", "waiting"] {
-            let client = bed.connect(bed.still_builder().ping_interval(INTERVAL)).await;
+            let client = bed.connect(bed.still_builder().configure(|options| options.ping_interval = INTERVAL)).await;
             warmed(bed, &client).await;
             let held = if state == "holding" { Some(client.reentrant("a").lock().await.unwrap()) } else { None };
             let asked = bed.admin.calls("evalsha").await;

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use bed::cost::{self, only, sent};
 use bed::{Bed, PATIENCE, becomes, eventually, ms, reentrant};
-use distlock::{Builder, Client, DistLock, Error, Flavour};
+use distlock::{Builder, Client, Error, Flavour};
 use distlock_support::{Cluster, ClusterOptions, RedisServer};
 
 const LABEL: &str = "pod-7";

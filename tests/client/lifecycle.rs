@@ -92,7 +92,12 @@ async fn commands_and_messages_work_over_ipv6() {
             let url = bed.server.url().replace("127.0.0.1", "[::1]");
             let holder = bed.client().await;
             for direct in [false, true] {
-                let client = bed.connect(builder(&url).direct(direct).poll_cap(secs(3600))).await;
+                let client = bed
+                    .connect(builder(&url).configure(|options| {
+                        options.use_fred = !direct;
+                        options.poll_cap = secs(3600);
+                    }))
+                    .await;
                 let guard = holder.reentrant("six").lock().await.unwrap();
                 let waiting = passer(client.reentrant("six"));
                 let channel = "redisson_lock__channel:{six}";

@@ -200,7 +200,7 @@ async fn group_lock_is_refused_if_owner_holds_one_member() {
         let striped = client.striped("striped", 3);
         for at in 0..3 {
             let guard = striped.segment(at).unwrap().acquire(how()).await.unwrap().unwrap();
-            told(striped.any(how()).await.map(|got| got.map(|(_, guard)| guard)), "a segment is held");
+            told(striped.acquire_any(how()).await.map(|got| got.map(|(_, guard)| guard)), "a segment is held");
             told(striped.all().acquire(how()).await, "a segment is held, all are wanted");
             guard.unlock().await.unwrap();
             bed::idle(&client).await;

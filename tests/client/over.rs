@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use distlock::{Acks, Client, DistLock as _, Error, Options, Result};
+use distlock::{Acks, Client, Error, Options, Result};
 use distlock_support::proxy::Action;
 use fred::clients::Pool;
 use fred::interfaces::ClientLike as _;
@@ -90,7 +90,7 @@ async fn bring(library: Library, url: &str) -> (Own, Client) {
 async fn waiters_are_woken_and_shutdown_leaves_the_connections_open(library: Library) {
     reentrant(async |bed| {
         let (own, client) = bring(library, &bed.server.url()).await;
-        let other = bed.connect(bed.builder().poll_cap(secs(3600))).await;
+        let other = bed.connect(bed.builder().configure(|options| options.poll_cap = secs(3600))).await;
         for (name, holder, waiter) in [("a", &client, &other), ("b", &other, &client)] {
             let guard = holder.reentrant(name).lock().await.unwrap();
             assert!(waiter.reentrant(name).try_lock().await.unwrap().is_none(), "{name}: two holders");

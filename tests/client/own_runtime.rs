@@ -62,7 +62,7 @@ fn begin(home: &Runtime, call: &mut Call) {
 }
 
 fn connect(home: &Runtime, server: &RedisServer) -> Client {
-    home.block_on(bed::builder(&server.url()).poll_cap(ms(10)).connect()).unwrap()
+    home.block_on(bed::builder(&server.url()).configure(|options| options.poll_cap = ms(10)).connect()).unwrap()
 }
 
 #[test]

@@ -56,7 +56,7 @@ async fn released_holds_do_not_stop_renewal_of_next_owner() {
 async fn a_release_beside_renewals_signals_no_loss() {
     reentrant(async |bed| {
         const TASKS: u32 = 64;
-        let client = bed.connect(bed.still_builder().subscription_linger(ms(100))).await;
+        let client = bed.connect(bed.still_builder().configure(|options| options.subscription_linger = ms(100))).await;
         let tasks = (0..TASKS).map(|n| {
             let lock = client.reentrant(&format!("x{}", n % 48));
             tokio::spawn(async move {

@@ -3,7 +3,7 @@
 
 use bed::cost::{only, sent, warm};
 use bed::{ends, reentrant};
-use distlock::{DistLock, Flavour, Released};
+use distlock::{Flavour, Released};
 use futures::FutureExt as _;
 
 /// Flavours whose holder can be asked.

@@ -43,7 +43,10 @@ async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool)
     reentrant(async |bed| {
         let proxy = bed.proxy();
         // No lease ends during the test, so only the undo can remove a key.
-        let options = builder(&proxy.url()).watchdog(secs(3600)).retry_delay((ms(20), ms(40))).retry_attempts(1_000);
+        let options = builder(&proxy.url())
+            .watchdog(secs(3600))
+            .configure(|options| options.retry_delay = (ms(20), ms(40)))
+            .retry_attempts(1_000);
         let (options, action, flavours, commands) = if lost {
             (options.command_timeout(ms(300)), Action::HangReply, &[Flavour::Reentrant][..], 1)
         } else {

@@ -1,6 +1,6 @@
 //! The number of commands inside each script. The quantity that determines the script's cost is n, and then 10 n.
 
-use distlock::{Acquire, Client, DistLock, Flavour, Prefer};
+use distlock::{Acquire, Client, Flavour, Prefer};
 use distlock_support::{Action, Matcher};
 use redis::Value;
 

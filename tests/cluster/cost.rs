@@ -1,7 +1,7 @@
 //! The number of commands for names on several primaries, as the primaries count them. Operations that cost the same as
 //! on one server are tested in `cost.rs` of each flavour's folder, which also runs over a cluster.
 
-use distlock::{DistLock as _, Flavour};
+use distlock::Flavour;
 use distlock_support::cluster::key_in;
 use distlock_support::{Admin, Cluster};
 use futures::future::join_all;

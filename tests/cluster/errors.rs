@@ -9,7 +9,8 @@ use crate::{FLAVOURS, client, end, lock, ms, primaries, secs, turn};
 #[tokio::test]
 async fn error_of_single_server_client_in_a_cluster_names_the_right_scheme() {
     let cluster = primaries(2).await;
-    let single = bed::builder(&cluster.nodes()[0].url()).preflight(false).connect().await.unwrap();
+    let single =
+        bed::builder(&cluster.nodes()[0].url()).configure(|options| options.preflight = false).connect().await.unwrap();
     let mut elsewhere = None;
     for n in 0..64 {
         match lock(&single, Flavour::Reentrant, &format!("single:{n}")).try_lock().await {

@@ -61,8 +61,15 @@ async fn break_off(cluster: &Cluster, one: &Client, name: &str) {
 #[tokio::test]
 async fn cluster_changes_leak_no_connection_subscription_or_task() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
-    let connect =
-        || bed::builder(&cluster.url()).acks(Acks::Off).subscription_linger(ms(100)).scan_interval(secs(1)).connect();
+    let connect = || {
+        bed::builder(&cluster.url())
+            .acks(Acks::Off)
+            .configure(|options| {
+                options.subscription_linger = ms(100);
+                options.scan_interval = Some(secs(1));
+            })
+            .connect()
+    };
     let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
     let settled = async || {
         work(&one).await;
@@ -95,7 +102,11 @@ async fn shutdown_during_a_query_of_the_map_leaves_no_connection() {
     let cluster = Cluster::start(ClusterOptions::default().replicas(0).proxies(true)).await;
     let mut handles = Vec::new();
     for n in 0..10 {
-        let one = bed::builder(&cluster.url()).scan_interval(ms(100)).connect().await.unwrap();
+        let one = bed::builder(&cluster.url())
+            .configure(|options| options.scan_interval = Some(ms(100)))
+            .connect()
+            .await
+            .unwrap();
         work(&one).await;
         // The network has latency.
         for node in cluster.nodes() {

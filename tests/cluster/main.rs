@@ -26,7 +26,10 @@ async fn client(cluster: &Cluster) -> Client {
 
 /// A client whose waiters never poll during a test. Only messages and changes of the cluster wake them.
 fn woken_by_messages(cluster: &Cluster) -> Builder {
-    bed::builder(&cluster.url()).watchdog(secs(3600)).poll_cap(secs(3600)).scan_interval(secs(3600))
+    bed::builder(&cluster.url()).watchdog(secs(3600)).configure(|options| {
+        options.poll_cap = secs(3600);
+        options.scan_interval = Some(secs(3600));
+    })
 }
 
 /// Waits until one renewal round renews all locks that a client holds. No round may report one as lost.

@@ -108,7 +108,14 @@ async fn refused_subscription_is_made_again_once_it_is_allowed() {
         rules(&["reset", "on", ">secret", "~*", "allchannels", "+@all"]).await;
         let held = lock(&holder, Flavour::Reentrant, "x").lock_leased(secs(3600)).await.unwrap();
         let login = woken_by_messages(&cluster).username("app").password("secret");
-        let client = login.sharded(sharded).direct(direct).connect().await.unwrap();
+        let client = login
+            .configure(|options| {
+                options.sharded = sharded;
+                options.use_fred = !direct;
+            })
+            .connect()
+            .await
+            .unwrap();
         let waiting = waiter(&client, Flavour::Reentrant, "x").await;
         let subscribers = async || admin.numsub(channel).await;
         bed::becomes("subscribers", 1, subscribers).await;

@@ -11,7 +11,9 @@ use crate::{client, end, lock, ms, secs, turn, waiter, woken, woken_by_messages}
 #[tokio::test]
 async fn silent_server_does_not_keep_the_map_stale() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
-    let quick = bed::builder(&cluster.url()).command_timeout(secs(1)).retry_delay((ms(10), ms(100)));
+    let quick = bed::builder(&cluster.url())
+        .command_timeout(secs(1))
+        .configure(|options| options.retry_delay = (ms(10), ms(100)));
     let one = quick.retry_attempts(1000).connect().await.unwrap();
     let names: Vec<String> = (0..12).map(|n| format!("silent:{n}")).collect();
     for name in &names {
@@ -48,7 +50,8 @@ async fn silent_server_does_not_keep_the_map_stale() {
 async fn release_wakes_waiter_after_slot_returned(reconnect: bool) {
     let cluster = Cluster::start(ClusterOptions::default().primaries(2).replicas(0).proxies(true)).await;
     let one = client(&cluster).await;
-    let other = woken_by_messages(&cluster).scan_interval(ms(100)).connect().await.unwrap();
+    let other =
+        woken_by_messages(&cluster).configure(|options| options.scan_interval = Some(ms(100))).connect().await.unwrap();
     let name = "there:and:back";
     let slot = slot_of(name);
     let from = cluster.primary_of(name).await;

@@ -72,7 +72,7 @@ fn same(what: &str, read: &Value, options: &Options) {
         assert!(is, "{what}: {name} is another one: {read} {options:?}");
     }
     if let Some(interval) = servers.get("scanInterval") {
-        assert_eq!(ms(interval), options.scan_interval, "{what}, {kind}");
+        assert_eq!(Some(ms(interval)), options.scan_interval, "{what}, {kind}");
     }
     if let Some(mode) = servers.get("shardedSubscriptionMode") {
         let ours = match options.sharded {

@@ -1,7 +1,7 @@
 //! A release grants the lock to the head of the queue with a short lease, and the head confirms. Tests of late copies
 //! of confirmations, and of the reuse of waiters' owners.
 
-use distlock::{Acquire, Client, DistLock as _, FairLock, Guard, Owner, Released};
+use distlock::{Acquire, Client, FairLock, Guard, Owner, Released};
 
 use bed::wire::{Wire, arrives};
 use bed::{Bed, ends, enter, eventually, fair, ms, secs, text};
@@ -11,7 +11,7 @@ use crate::rig::{holders, listens, queue, queued, waiter};
 /// Two clients whose places (queue entries) last longer than a suspend of the machine. A first lease is as long as a
 /// place. Confirmations of these tests set longer leases.
 async fn clients(bed: &Bed) -> (Client, Client) {
-    let client = async || bed.connect(bed.builder().fair_wait(secs(60))).await;
+    let client = async || bed.connect(bed.builder().configure(|options| options.fair_wait = secs(60))).await;
     (client().await, client().await)
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bed::cost::{only, sent, turns};
 use bed::{Bed, Counter, becomes, ends, fair};
-use distlock::{Client, DistLock as _};
+use distlock::Client;
 
 use crate::rig::{Calls, fair_at_one, listens, patient, queue, queued, waiter};
 
 /// Connects a client that does not batch commands. The server knows the scripts.
 async fn begin(bed: &Bed) -> Client {
-    let client = bed.connect(patient(bed.still_builder()).coalesce(false)).await;
+    let client = bed.connect(patient(bed.still_builder()).configure(|options| options.batching = false)).await;
     let lock = client.fair("warm");
     let guard = lock.lock().await.unwrap();
     let leaves = waiter(&client, "warm");

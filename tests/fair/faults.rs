@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use distlock::{Client, DistLock as _, Error, Flavour, Lost, Released};
+use distlock::{Client, Error, Flavour, Lost, Released};
 use distlock_support::proxy::{Action, Matcher};
 use distlock_support::{Admin, RedisServer};
 use tokio::sync::Semaphore;
@@ -45,7 +45,10 @@ async fn warm(bed: &Bed) {
 async fn sleepers(bed: &Bed) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..4 {
-        let builder = patient(brisk(&bed.server.url())).watchdog(secs(30)).poll_cap(secs(30)).retry_attempts(1_000);
+        let builder = patient(brisk(&bed.server.url()))
+            .watchdog(secs(30))
+            .configure(|options| options.poll_cap = secs(30))
+            .retry_attempts(1_000);
         clients.push(bed.connect(builder).await);
     }
     clients
@@ -194,7 +197,12 @@ async fn hit(bed: &Bed, action: Action, (name, nth): (&str, usize)) {
     let key = label.replace(['{', '}'], "");
     let proxy = bed.proxy();
     let builder = patient(brisk(&proxy.url())).watchdog(secs(30)).retry_attempts(1_000);
-    let client = bed.connect(builder.coalesce(false).subscription_linger(ms(0))).await;
+    let client = bed
+        .connect(builder.configure(|options| {
+            options.batching = false;
+            options.subscription_linger = ms(0);
+        }))
+        .await;
     let direct = patient_client(bed).await;
     let guard = direct.fair(&key).lock_leased(secs(600)).await.unwrap();
     let armed = proxy.on_request(script(name).containing(&key).nth(nth), action);
@@ -277,7 +285,10 @@ async fn denied_key_does_not_stop_refresh_of_other_places() {
         let holder = bed.client().await;
         let held = [holder.fair("a").lock().await.unwrap(), holder.fair("b").lock().await.unwrap()];
         // Waiters make no attempt of their own, so only a refresh moves their deadlines.
-        let login = bed.builder().username("locks").password("SECRET").preflight(false).poll_cap(secs(3_600));
+        let login = bed.builder().username("locks").password("SECRET").configure(|options| {
+            options.preflight = false;
+            options.poll_cap = secs(3_600);
+        });
         let client = bed.connect(login).await;
         let waiters = ["a", "b"].map(|name| waiter(&client, name));
         queued(bed, "a", 1).await;

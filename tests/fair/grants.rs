@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use distlock::{Acquire, Client, DistLock as _, Guard, Owner, Released};
+use distlock::{Acquire, Client, Guard, Owner, Released};
 use tokio::task::JoinHandle;
 
 use crate::rig::{channel, holders, listens, patient_client, queue, queued};

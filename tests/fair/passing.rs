@@ -16,7 +16,7 @@ async fn release_passes_the_lock_on_to_the_queue_head() {
     // lease.
     const PLACE: i64 = 29_500;
     fair(async |bed| {
-        let builder = || bed.builder().fair_wait(secs(30)).watchdog(secs(600));
+        let builder = || bed.builder().configure(|options| options.fair_wait = secs(30)).watchdog(secs(600));
         let (holder, waiting) = (bed.connect(builder()).await, bed.connect(builder()).await);
         let guard = holder.fair("a").lock().await.unwrap();
         let first = waiter(&waiting, "a");
@@ -91,7 +91,11 @@ async fn process_to_be_frozen() {
         return;
     }
     child::init();
-    let client = bed::builder(&std::env::var("URL").unwrap()).fair_wait(secs(8)).connect().await.unwrap();
+    let client = bed::builder(&std::env::var("URL").unwrap())
+        .configure(|options| options.fair_wait = secs(8))
+        .connect()
+        .await
+        .unwrap();
     child::say(client.id());
     client.fair("a").lock().await.unwrap().unlock().await.unwrap();
     client.shutdown(PATIENCE).await.unwrap();
@@ -104,7 +108,7 @@ async fn a_message_that_comes_after_the_first_lease_is_not_the_lock(only_replies
         let proxy = bed.proxy();
         let direct = patient_client(bed).await;
         let builder = bed::builder(&proxy.url()).command_timeout(secs(1)).retry_attempts(1_000);
-        let late = bed.connect(builder.fair_wait(secs(8))).await;
+        let late = bed.connect(builder.configure(|options| options.fair_wait = secs(8))).await;
         let guard = direct.fair("a").lock_leased(secs(600)).await.unwrap();
         let first = waiter(&late, "a");
         let silence = || if only_replies { proxy.set_downstream_mode(Mode::Hang) } else { proxy.blackhole(true) };

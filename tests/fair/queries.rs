@@ -1,6 +1,6 @@
 //! Queries of the queue: `queue()`, `queue_len()`, `position()`.
 
-use distlock::{Acquire, DistLock as _};
+use distlock::Acquire;
 
 use crate::rig::{DEAD_JAVA, deadlines_key, patient_client, plant, queue, queue_key, queued};
 use bed::{ends, fair, idle, ms, secs};

@@ -26,7 +26,7 @@ pub fn channel(name: &str, owner: &str) -> String {
 
 /// Options with which clients keep their places even on a slow machine.
 pub fn patient(builder: Builder) -> Builder {
-    builder.fair_wait(secs(300))
+    builder.configure(|options| options.fair_wait = secs(300))
 }
 
 /// A client that keeps its places and lets no command time out, even on a slow machine. All clients of a lock need

@@ -79,7 +79,11 @@ async fn timed_out_waiter_leaves_no_queue_entry() {
 #[tokio::test]
 async fn prefix_is_part_of_all_key_and_channel_names() {
     fair(async |bed| {
-        let client = bed.connect(patient(bed.builder()).name_prefix("app:").subscription_linger(ms(0))).await;
+        let client = bed
+            .connect(
+                patient(bed.builder()).name_prefix("app:").configure(|options| options.subscription_linger = ms(0)),
+            )
+            .await;
         let guard = client.fair("a").lock().await.unwrap();
         let next = waiter(&client, "a");
         queued(bed, "app:a", 1).await;
@@ -100,8 +104,10 @@ async fn prefix_is_part_of_all_key_and_channel_names() {
 /// waiter gives up. When writes resume, the waiter leaves nothing in the queue. The other waiter gets no error.
 async fn waiter_that_gives_up_during_a_pause_leaves_the_queue(timed: bool) {
     fair(async |bed| {
-        let builder =
-            patient(bed.builder()).command_timeout(ms(300)).retry_attempts(1_000).retry_delay((ms(100), ms(300)));
+        let builder = patient(bed.builder())
+            .command_timeout(ms(300))
+            .retry_attempts(1_000)
+            .configure(|options| options.retry_delay = (ms(100), ms(300)));
         let (holder, client) = (patient_client(bed).await, bed.connect(builder).await);
         let guard = holder.fair("a").lock_leased(secs(600)).await.unwrap();
         let stays = waiter(&client, "a");

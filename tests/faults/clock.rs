@@ -1,6 +1,6 @@
 //! A server whose time of day is changed. Redis measures leases by this clock (P2 in `tests/README.md`).
 
-use distlock::{DistLock as _, Error, Flavour, Lost, NotHeld, Released};
+use distlock::{Error, Flavour, Lost, NotHeld, Released};
 use distlock_support::{Clock, RedisServer};
 
 use bed::{Bed, ends, run_on, secs};

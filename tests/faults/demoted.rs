@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use distlock::{Acks, Client, DistLock as _, Flavour, Guard, Released};
+use distlock::{Acks, Client, Flavour, Guard, Released};
 use distlock_support::{Admin, Proxy, RedisServer, Replicas, ReplicasOptions};
 
 use crate::rig::{HOUR, patient};
@@ -41,8 +41,11 @@ async fn follows(proxy: &Proxy, old: (SocketAddr, &Admin), new: (SocketAddr, &Ad
     let other = async |addr| builder(&format!("redis://{addr}")).connect().await.unwrap();
     let (at_old, at_new) = (other(old.0).await, other(new.0).await);
     for direct in [false, true] {
-        let client = patient(&proxy.url()).direct(direct).pool_size(POOL).ping_interval(HOUR);
-        let client = client.acks(acks).ack_timeout(PATIENCE).connect().await.unwrap();
+        let client = patient(&proxy.url()).pool_size(POOL).configure(|options| {
+            options.use_fred = !direct;
+            options.ping_interval = HOUR;
+        });
+        let client = client.acks(acks).configure(|options| options.ack_timeout = PATIENCE).connect().await.unwrap();
         // A first wait connects to the old primary, for commands and for messages.
         waits_for(&client, &at_old, old.1).await.unlock().await.unwrap();
         // No server listens on this port, so the link stays down.
@@ -77,7 +80,12 @@ async fn every_connection_of_a_client_follows_a_demotion_that_one_of_them_meets(
     reentrant(async |bed: &Bed| {
         let proxy = bed.proxy();
         for direct in [false, true] {
-            let client = patient(&proxy.url()).direct(direct).pool_size(POOL).connect().await.unwrap();
+            let client = patient(&proxy.url())
+                .configure(|options| options.use_fred = !direct)
+                .pool_size(POOL)
+                .connect()
+                .await
+                .unwrap();
             bed.admin.cmd::<String>(&["REPLICAOF", "127.0.0.1", "1"]).await;
             proxy.set_upstream(new.addr());
             client.reentrant("a").try_lock().await.unwrap_err();

@@ -23,7 +23,7 @@ async fn connect_error_names_unreachable_server() {
             };
             for scheme in ["redis", "redis-cluster", "redis-replicated"] {
                 let url = format!("{scheme}://{place}");
-                let error = refusal(&brisk(&url).direct(direct), is_named).await;
+                let error = refusal(&brisk(&url).configure(|options| options.use_fred = !direct), is_named).await;
                 assert!(is_named(&error), "{url}: {error}");
                 assert!(!error.outcome_unknown() && error.is_retryable(), "{url}: {error:?}");
             }
@@ -38,8 +38,10 @@ async fn connect_error_names_unreachable_server() {
 async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
     reentrant(async |bed| {
         for direct in [false, true] {
-            let client = bed.connect(brisk(&bed.server.url()).retry_attempts(0).direct(direct)).await;
-            let slow = bed.connect(builder(&bed.server.url()).direct(direct)).await;
+            let client = bed
+                .connect(brisk(&bed.server.url()).retry_attempts(0).configure(|options| options.use_fred = !direct))
+                .await;
+            let slow = bed.connect(builder(&bed.server.url()).configure(|options| options.use_fred = !direct)).await;
             let guard = client.reentrant("held").lock_leased(HOUR).await.unwrap();
             let place = bed.server.addr().to_string();
             bed.server.kill9();
@@ -72,11 +74,12 @@ async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
 #[tokio::test]
 async fn connecting_without_hello_fails_at_once_and_names_the_transport_that_works() {
     let server = RedisServer::builder().config("rename-command HELLO \"\"\n").start();
-    let connecting = builder(&server.url()).direct(false).connect_timeout(HOUR).connect();
+    let connecting =
+        builder(&server.url()).configure(|options| options.use_fred = true).connect_timeout(HOUR).connect();
     let error = ends("connecting", connecting).await.unwrap_err();
     let Error::Unsupported { what } = &error else { panic!("{error:?}") };
-    assert!(what.contains("direct(true)") && what.contains(&server.addr().to_string()), "{what}");
-    let client = builder(&server.url()).direct(true).connect().await.unwrap();
+    assert!(what.contains("use_fred = false") && what.contains(&server.addr().to_string()), "{what}");
+    let client = builder(&server.url()).configure(|options| options.use_fred = false).connect().await.unwrap();
     client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
     client.shutdown(PATIENCE).await.unwrap();
 }
@@ -88,8 +91,11 @@ async fn connect_succeeds_when_server_falls_silent_after_handshake() {
     let server = Fake::start().await;
     server.set(|_| None);
     for direct in [false, true] {
-        let connecting =
-            builder(&server.url()).direct(direct).watchdog(HOUR * 24).command_timeout(HOUR).connect_timeout(secs(1));
+        let connecting = builder(&server.url())
+            .configure(|options| options.use_fred = !direct)
+            .watchdog(HOUR * 24)
+            .command_timeout(HOUR)
+            .connect_timeout(secs(1));
         let client = ends("connecting", connecting.connect()).await.unwrap();
         // The check has no result. The first command reports that the server is silent.
         assert!(client.reentrant("a").lock_for(secs(1)).await.is_err());
@@ -117,7 +123,10 @@ async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() 
         });
         for direct in [false, true] {
             for scheme in ["redis", "redis-cluster"] {
-                let connecting = builder(&format!("{scheme}://{place}")).direct(direct).connect_timeout(HOUR).connect();
+                let connecting = builder(&format!("{scheme}://{place}"))
+                    .configure(|options| options.use_fred = !direct)
+                    .connect_timeout(HOUR)
+                    .connect();
                 let error = ends("connecting", connecting).await.unwrap_err();
                 let text = error.to_string();
                 let is_told = text.contains(&place) && text.contains("does not speak Redis's protocol");
@@ -133,7 +142,9 @@ async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() 
 async fn errors_name_the_lock_and_the_server() {
     reentrant(async |bed| {
         for direct in [false, true] {
-            let client = bed.connect(brisk(&bed.server.url()).direct(direct).retry_attempts(0)).await;
+            let client = bed
+                .connect(brisk(&bed.server.url()).configure(|options| options.use_fred = !direct).retry_attempts(0))
+                .await;
             let place = bed.server.addr().to_string();
             let told = |error: Error| {
                 let text = error.to_string();

@@ -1,6 +1,6 @@
 //! Extends whose reply is lost or late. The guard must report the right state nevertheless.
 
-use distlock::{Acquire, DistLock as _, Error};
+use distlock::{Acquire, Error};
 use distlock_support::{Action, Matcher};
 
 use bed::{builder, end, ends, ms, reentrant, secs};

@@ -1,7 +1,7 @@
 //! Servers that refuse a script's last command. The script's earlier writes must be undone. `tests/rwlock/refusal.rs`
 //! has the read-write lock's acquires.
 
-use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
+use distlock::{Acquire, Error, Flavour, Released};
 
 use crate::rig::patient;
 use bed::fault::refused;
@@ -20,7 +20,7 @@ async fn rule(bed: &Bed, rule: &str) {
 #[tokio::test]
 async fn acquire_without_pexpire_right_leaves_lock_unchanged() {
     reentrant(async |bed| {
-        let client = bed.connect(patient(&bed.server.url()).coalesce(false)).await;
+        let client = bed.connect(patient(&bed.server.url()).configure(|options| options.batching = false)).await;
         for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin] {
             for listed in [false, true] {
                 let label = format!("{flavour}, listed: {listed}");
@@ -118,10 +118,10 @@ async fn renewal_without_pttl_right_reports_no_renewed_hold() {
 #[tokio::test]
 async fn release_and_force_unlock_succeed_without_channel_rights() {
     fair(async |bed| {
-        let able = bed.connect(patient(&bed.server.url()).poll_cap(secs(1))).await;
+        let able = bed.connect(patient(&bed.server.url()).configure(|options| options.poll_cap = secs(1))).await;
         let () = bed.admin.cmd(&["ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "resetchannels", "+@all"]).await;
         let url = bed.server.url().replace("redis://", "redis://mute:pw@");
-        let mute = bed.connect(patient(&url).preflight(false)).await;
+        let mute = bed.connect(patient(&url).configure(|options| options.preflight = false)).await;
         for flavour in HASHES {
             let lock = mute.lock(flavour, "a");
             assert_eq!(lock.lock().await.unwrap().unlock().await.unwrap(), Released::Free, "{flavour}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use distlock::{Acquire, DistLock as _, Error, NotHeld, Released};
+use distlock::{Acquire, Error, NotHeld, Released};
 use redis::Value;
 
 use bed::{ends, idle, ms, passer, reentrant};

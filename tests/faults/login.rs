@@ -76,7 +76,7 @@ async fn login_and_database_in_a_url_are_used() {
         format!("unix://{login}@{path}?database=3"),
     ] {
         for direct in [false, true] {
-            let connecting = builder(&url).direct(direct).connect();
+            let connecting = builder(&url).configure(|options| options.use_fred = !direct).connect();
             let client = connecting.await.unwrap_or_else(|error| panic!("{url}: {error}"));
             assert!(client.reentrant("a").try_lock().await.unwrap().is_none(), "{url}");
             end(client).await;

@@ -32,7 +32,7 @@ async fn odd_message_causes_at_most_one_attempt() {
         ["redisson_lock__channel:{b}", "redisson_lock__channel:{a", "a", "*", "redisson_lock__channel:{a}x"];
     reentrant(async |bed| {
         // The holder never subscribes.
-        let holder = bed.connect(bed.still_builder().take_turns(false)).await;
+        let holder = bed.connect(bed.still_builder().configure(|options| options.yield_after_release = false)).await;
         let waiter = bed.still_client().await;
         for here in [true, false] {
             let guard = holder.reentrant("a").lock().await.unwrap();

@@ -95,7 +95,12 @@ async fn a_waiter_without_messages_acquires_by_its_poll() {
     reentrant(async |bed| {
         let proxy = bed.proxy();
         let holder = bed.client().await;
-        let waiter = bed.connect(stubborn(&proxy.url()).poll_cap(ms(800)).subscription_linger(ms(0))).await;
+        let waiter = bed
+            .connect(stubborn(&proxy.url()).configure(|options| {
+                options.poll_cap = ms(800);
+                options.subscription_linger = ms(0);
+            }))
+            .await;
         let guard = holder.reentrant("a").lock().await.unwrap();
         let lock = waiter.reentrant("a");
         let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use distlock::{Acquire, Client, DistLock as _, Error, Lost, Owner, ReentrantLock, Released};
+use distlock::{Acquire, Client, Error, Lost, Owner, ReentrantLock, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
 
@@ -118,7 +118,8 @@ async fn command_faults_change_no_hold_count() {
         warm(bed).await;
         let running = ACTIONS.map(async |action| {
             let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
-            let client = bed.connect(stubborn(&proxy.url()).subscription_linger(ms(0))).await;
+            let client =
+                bed.connect(stubborn(&proxy.url()).configure(|options| options.subscription_linger = ms(0))).await;
             assert!(run(&proxy, &client, &admin, action, None).await);
             let mut hit = 0;
             // The loop ends when a session has no nth command. On a slow machine, retries add commands.

@@ -1,6 +1,6 @@
 //! Servers that refuse commands. `passing.rs` has the refusals that pass.
 
-use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
+use distlock::{Acquire, Error, Flavour, Released};
 
 use crate::fake::Fake;
 use bed::fault::{refused, warm};

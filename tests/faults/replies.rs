@@ -5,7 +5,7 @@ use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use distlock::{Acquire, Client, DistLock as _, Error, Guard};
+use distlock::{Acquire, Client, Error, Guard};
 
 use crate::fake::Fake;
 use bed::fault::brisk;
@@ -88,7 +88,8 @@ async fn odd_replies_cause_no_panic_and_no_hang() {
 
 async fn one(fake: &Fake, reply: &str) {
     fake.always(reply.as_bytes());
-    let builder = brisk(&fake.url()).retry_attempts(2).command_timeout(ms(150)).poll_cap(ms(50));
+    let builder =
+        brisk(&fake.url()).retry_attempts(2).command_timeout(ms(150)).configure(|options| options.poll_cap = ms(50));
     // The check of the login's rights at connect also gets the odd reply.
     let connecting = ends(&format!("connect() on {reply:?}"), builder.connect()).await;
     let client = connecting.unwrap_or_else(|error| panic!("{reply:?}: {error:?}"));

@@ -1,6 +1,6 @@
 //! Servers that are killed and restarted, with or without their data.
 
-use distlock::{Acquire, Builder, DistLock as _, Error, Flavour, Lost, Released, Result};
+use distlock::{Acquire, Builder, Error, Flavour, Lost, Released, Result};
 use distlock_support::RedisServer;
 use distlock_support::proxy::Mode;
 

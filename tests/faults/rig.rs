@@ -13,12 +13,15 @@ pub const HOUR: Duration = secs(3600);
 /// A client whose commands time out soon and are retried for as long as a test waits. No lease ends during a test, and
 /// only a message or a reconnect wakes a waiter.
 pub fn stubborn(url: &str) -> Builder {
-    brisk(url).watchdog(HOUR).retry_attempts(1_000).poll_cap(HOUR)
+    brisk(url).watchdog(HOUR).retry_attempts(1_000).configure(|options| options.poll_cap = HOUR)
 }
 
 /// Like [`stubborn`], with a command timeout that is long enough on any machine.
 pub fn patient(url: &str) -> Builder {
-    builder(url).watchdog(HOUR).retry_attempts(1_000).retry_delay((ms(20), ms(100))).poll_cap(HOUR)
+    builder(url).watchdog(HOUR).retry_attempts(1_000).configure(|options| {
+        options.retry_delay = (ms(20), ms(100));
+        options.poll_cap = HOUR;
+    })
 }
 
 pub async fn heals(client: &Client) {

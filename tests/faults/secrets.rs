@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use distlock::{Acquire, Client, DistLock as _, Error};
+use distlock::{Acquire, Client, Error};
 use distlock_support::proxy::{Action, Matcher, Proxy};
 use distlock_support::{Admin, RedisServer};
 
@@ -141,7 +141,9 @@ async fn password_repeated_by_server_appears_in_no_error() {
     let (whole, without_hello, without_both) = (server(""), server(hello), server(neither));
     for (direct, without) in [(false, &without_hello), (true, &without_both)] {
         let proxy = Proxy::start(whole.addr());
-        let login = |url: &str| stubborn(url).direct(direct).username("locks").password(PASSWORD);
+        let login = |url: &str| {
+            stubborn(url).configure(|options| options.use_fred = !direct).username("locks").password(PASSWORD)
+        };
         shown.outcome("no login", login(&without.url()).connect_timeout(secs(1)).connect().await);
         let client = login(&proxy.url()).connect().await.unwrap();
         proxy.set_upstream(without.addr());

@@ -17,7 +17,12 @@ fn waits(lock: &Arc<dyn DistLock>) -> JoinHandle<Guard> {
 
 fn patient(proxy: &Proxy) -> Builder {
     let hour = secs(3600);
-    builder(&proxy.url()).poll_cap(hour).ping_interval(hour).subscribe_timeout(hour).subscription_linger(ms(100))
+    builder(&proxy.url()).configure(|options| {
+        options.poll_cap = hour;
+        options.ping_interval = hour;
+        options.subscribe_timeout = hour;
+        options.subscription_linger = ms(100);
+    })
 }
 
 /// Without a subscription, the waiter retries when the known lease of the holder ends.
@@ -67,7 +72,12 @@ async fn waiter_without_channel_rights_polls() {
         let rules = ["ACL", "SETUSER", "deaf", "reset", "on", ">secret", "~*", "resetchannels", "+@all"];
         bed.admin.cmd::<String>(&rules).await;
         let login = bed.builder().username("deaf").password("secret");
-        let client = bed.connect(login.poll_cap(ms(200)).subscription_linger(ms(50))).await;
+        let client = bed
+            .connect(login.configure(|options| {
+                options.poll_cap = ms(200);
+                options.subscription_linger = ms(50);
+            }))
+            .await;
         let held = holder.lock(Flavour::Reentrant, "x").lock_leased(secs(3600)).await.unwrap();
         let waiting = waits(&client.lock(Flavour::Reentrant, "x"));
         becomes("waiters", 1, async || client.stats().waiting).await;
@@ -96,9 +106,16 @@ async fn subscription_that_was_refused_is_made_again_once_it_is_allowed() {
         };
         for direct in [false, true] {
             rules(&["reset", "on", ">secret", "~*", "allchannels", "+@all"]).await;
-            let login = bed.builder().username("app").password("secret").direct(direct);
+            let login =
+                bed.builder().username("app").password("secret").configure(|options| options.use_fred = !direct);
             let hour = secs(3600);
-            let client = bed.connect(login.poll_cap(hour).ping_interval(hour).subscription_linger(ms(50))).await;
+            let client = bed
+                .connect(login.configure(|options| {
+                    options.poll_cap = hour;
+                    options.ping_interval = hour;
+                    options.subscription_linger = ms(50);
+                }))
+                .await;
             let held = holder.lock(Flavour::Reentrant, "x").lock_leased(hour).await.unwrap();
             let waiting = waits(&client.lock(Flavour::Reentrant, "x"));
             let subscribers = async || bed.admin.numsub(channel).await;

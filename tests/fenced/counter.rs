@@ -120,7 +120,11 @@ async fn acquire_with_refused_counter_command_adds_no_hold() {
             let without = format!("-{command}");
             let user: [&str; 10] = ["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "~*", "&*", "+@all", &without];
             let () = bed.admin.cmd(&user).await;
-            let client = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
+            let client = bed
+                .connect(
+                    bed.builder().username("locks").password("SECRET").configure(|options| options.preflight = false),
+                )
+                .await;
             let (name, me) = (format!("job {command}"), client.owner());
             let lock = client.fenced(&name);
             let how = || Acquire::new().owner(&me).wait(secs(600));

@@ -13,7 +13,8 @@ const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
 async fn reentrant_and_spin_locks_exclude_fenced_but_issue_no_token() {
     fenced(async |bed| {
         // A spin lock's release sends no message.
-        let (client, other) = (bed.client().await, bed.connect(bed.builder().poll_cap(ms(100))).await);
+        let (client, other) =
+            (bed.client().await, bed.connect(bed.builder().configure(|options| options.poll_cap = ms(100))).await);
         let lock = client.fenced("job");
         for (flavour, section) in OTHERS.into_iter().zip([1, 3]) {
             let there = other.lock(flavour, "job");
@@ -21,7 +22,7 @@ async fn reentrant_and_spin_locks_exclude_fenced_but_issue_no_token() {
             assert_eq!(token(&guard), section);
             assert!(there.try_lock().await.unwrap().is_none(), "{flavour}");
             let guard = waited(guard, &other, there).await;
-            assert_eq!((guard.token(), guard.members()[0].token), (None, None), "{flavour}");
+            assert_eq!((guard.fencing_token().ok(), guard.members()[0].token), (None, None), "{flavour}");
             assert!(lock.try_lock().await.unwrap().is_none(), "{flavour}");
             assert_eq!(counted(bed, "job").await, Some(section.to_string()), "{flavour}");
             // A waiter behind a spin lock polls.
@@ -75,7 +76,7 @@ async fn fenced_members_have_tokens_and_counters_without_ttl() {
         for (how, first) in ways.into_iter().zip(1..) {
             let guard = both.acquire(how).await.unwrap().unwrap();
             let tokens: Vec<_> = guard.members().iter().map(|member| member.token).collect();
-            assert_eq!((guard.token(), tokens), (None, vec![Some(first), Some(first + 1)]));
+            assert_eq!((guard.fencing_token().ok(), tokens), (None, vec![Some(first), Some(first + 1)]));
             for name in ["a", "b"] {
                 assert_eq!(bed.admin.pttl(&counter(name)).await, -1);
             }

@@ -23,7 +23,7 @@ pub async fn counted(bed: &Bed, name: &str) -> Option<String> {
 /// The number of a guard's section. Every guard of a fenced lock has one.
 #[track_caller]
 pub fn token(guard: &Guard) -> u64 {
-    let token = guard.token().expect("a section has a number");
+    let token = guard.fencing_token().expect("a section has a number");
     assert_eq!(guard.members()[0].token, Some(token));
     token
 }

@@ -107,7 +107,12 @@ async fn tasks_of_one_client_get_tokens_in_acquire_order() {
     const TASKS: u64 = 64;
     const LOOPS: u64 = 3;
     fenced(async |bed| {
-        let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
+        let client = bed
+            .connect(bed.builder().configure(|options| {
+                options.local_handoff_time = secs(600);
+                options.local_handoff_limit = 1000;
+            }))
+            .await;
         let tokens = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         for n in 0..TASKS {

@@ -11,7 +11,9 @@ use crate::{ms, secs};
 async fn acks_of_one_of_two_replicas_allow_overlap_with_rising_tokens() {
     let servers = Replicas::start(ReplicasOptions::default()).await;
     let client = async |server: usize, acks, ack_timeout| {
-        let builder = bed::builder(servers.node(server).admin_url()).acks(acks).ack_timeout(ack_timeout);
+        let builder = bed::builder(servers.node(server).admin_url())
+            .acks(acks)
+            .configure(|options| options.ack_timeout = ack_timeout);
         // The long watchdog avoids renewals, which would wait for the removed replica.
         builder.retry_attempts(1).watchdog(secs(3600)).connect().await.unwrap()
     };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use distlock::{Client, DistLock as _};
+use distlock::Client;
 use distlock_support::agent::{AgentOptions, Call, JavaLock};
 
 use crate::fair_rig::{Lane, fair_wait};
@@ -109,7 +109,7 @@ async fn refresh_tells_java(rig: &Rig, client: &Client, listener: &Listener) {
 /// Covers all our calls that free the lock or find it free.
 pub async fn fair_java_head_is_notified_and_not_granted(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
-    let client = connect(watched(rig.builder()).fair_grace(GRACE)).await;
+    let client = connect(watched(rig.builder()).configure(|options| options.fair_grace = GRACE)).await;
     let listener = Listener::open(rig.server.addr()).await;
     release_and_force_tell_java(&rig, &client, &listener).await;
     leaving_waiter_tells_java(&rig, &client, &listener).await;

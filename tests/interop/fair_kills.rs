@@ -62,7 +62,7 @@ pub async fn fair_live_waiters_are_served_in_order_past_killed_ones(version: &st
     let rig = Rig::start(vec![AgentOptions::version(version), alone(), alone()]).await;
     // The releasing client's `fair_wait` limits the first lease. With the rig's 5 min, a killed waiter that is granted
     // the lock could keep it for a whole watchdog lease.
-    let holder = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
+    let holder = connect(watched(rig.builder()).configure(|options| options.fair_wait = USUAL_WAIT)).await;
     let client = rig.watched_client().await;
     let names: Vec<_> = CASES.iter().enumerate().map(|(i, (order, _))| format!("killed:{i}:{order}")).collect();
     let queues = (1..).zip(&names).zip(CASES);

@@ -72,7 +72,7 @@ static ASYNCS: [Case; 1] =
 /// removing expired waiters from the queue.
 pub async fn fair_our_waiter_keeps_its_entry_behind_java(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let client = connect(watched(rig.builder()).fair_wait(OUR_FAIR_WAIT)).await;
+    let client = connect(watched(rig.builder()).configure(|options| options.fair_wait = OUR_FAIR_WAIT)).await;
     // The first lease is longer than the reduction by waiters that give up after some seconds.
     let groups = [(&CASES[..], ms(150_000)), (&BRIEF[..], ms(22_500)), (&ASYNCS[..], ms(30_000))];
     let holders = groups.map(|(_, lease)| connect(rig.builder().watchdog(lease).command_timeout(lease / 3)));

@@ -26,7 +26,7 @@ async fn held_by_nobody(lane: &Lane<'_>, lease: Duration) {
 /// client of ours also waits, it removes the head after the grace time, and both waiters acquire.
 pub async fn fair_dead_head_is_removed_when_our_client_waits(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version)]).await;
-    let client = connect(watched(rig.builder()).fair_grace(GRACE)).await;
+    let client = connect(watched(rig.builder()).configure(|options| options.fair_grace = GRACE)).await;
     let lane = Lane::new(&rig, "dead");
     lane.haunt(GHOST, 600_000).await;
     let spins = lane.java(0, 1).start_lock();
@@ -125,7 +125,7 @@ pub async fn fair_our_waiters_keep_entries_during_long_waits(version: &str) {
     let rig = Rig::start(vec![options]).await;
     // Java computes deadlines from the holder's lease, here the default one, which is renewed.
     let holder = rig.watched_client().await;
-    let client = connect(watched(rig.builder()).fair_wait(OUR_FAIR_WAIT)).await;
+    let client = connect(watched(rig.builder()).configure(|options| options.fair_wait = OUR_FAIR_WAIT)).await;
     tokio::join!(java_behind_java(&rig, &holder), java_behind_ours(&rig, &holder, &client));
     rig.end([holder, client]).await;
 }
@@ -174,7 +174,7 @@ async fn java_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
 pub async fn fair_waiter_with_negative_remaining_time_is_served(version: &str) {
     let rig = Rig::with(version).await;
     // Only its own polls can wake this waiter.
-    let client = connect(watched(rig.builder()).poll_cap(ms(500))).await;
+    let client = connect(watched(rig.builder()).configure(|options| options.poll_cap = ms(500))).await;
     let lane = Lane::new(&rig, "negative");
     held_by_nobody(&lane, NEVER).await;
     lane.haunt(GHOST, 600_000).await;

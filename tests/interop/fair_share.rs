@@ -35,7 +35,7 @@ async fn hammer(client: Client, name: String, enough: Arc<AtomicBool>, taken: Ar
 /// Our tasks acquire again and again, while Java uses `lock()`, `tryLock(wait, lease)` and `tryLock(wait, SECONDS)`.
 pub async fn fair_java_is_not_starved_by_our_waiters(version: &str) {
     let rig = Rig::with(version).await;
-    let client = async || connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
+    let client = async || connect(watched(rig.builder()).configure(|options| options.fair_wait = USUAL_WAIT)).await;
     let (client, other) = (client().await, client().await);
     for (thread, how) in (1..).zip(["lock", "try", "try for milliseconds", "try for seconds"]) {
         let lane = Lane::new(&rig, how);

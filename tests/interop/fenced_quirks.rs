@@ -18,7 +18,7 @@ pub async fn fenced_acquire_uses_the_requested_lease_and_wait(version: &str) {
     let java = java_fenced(&rig, a, 1);
     assert_eq!(replied(java.start("lock_token", json!({"lease_ms": 1_000_000}))).await.value, 1);
     let guard = client.fenced(b).lock_leased(ms(1_000_000)).await.expect("lock_leased");
-    assert_eq!(guard.token(), Some(1));
+    assert_eq!(guard.fencing_token().ok(), Some(1));
     let (in_java, with_us) = (rig.admin.pttl(a).await, rig.admin.pttl(b).await);
     assert!(in_java > 1_000_000, "Redisson has learnt it: {in_java} ms");
     assert!((0..=1_000_000).contains(&with_us), "{version}: we set {with_us} ms");
@@ -31,7 +31,7 @@ pub async fn fenced_acquire_uses_the_requested_lease_and_wait(version: &str) {
     rig.listeners(&channel(a), 1).await;
     assert_eq!(theirs.within(ms(0)).await, None, "Redisson does not wait any more");
     assert!(client.fenced(a).try_lock().await.expect("try_lock").is_none());
-    let token = guard.token().expect("a token");
+    let token = guard.fencing_token().expect("a token");
     guard.unlock().await.expect("unlock");
     assert_eq!(replied(theirs).await.value, token + 1);
     replied(java.unlock()).await;
@@ -73,7 +73,7 @@ pub async fn fenced_counter_survives_java_force_and_other_flavours(version: &str
     assert_eq!(replied(java.start("delete", json!({}))).await.value, true);
     assert_eq!(java.token().await, Ok(0));
     let first = take(&lock).await;
-    assert_eq!(first.token(), Some(1), "the storage would refuse this one for long");
+    assert_eq!(first.fencing_token().ok(), Some(1), "the storage would refuse this one for long");
     assert_eq!(java.force_unlock().await, Ok(true));
     drop(first);
     for (kind, flavour) in [(Kind::Reentrant, Flavour::Reentrant), (Kind::Spin, Flavour::Spin)] {
@@ -101,7 +101,7 @@ pub async fn fenced_acquire_removes_the_ttl_of_javas_multi_lock(version: &str) {
         let (name, java) = (names[0].as_str(), java_multi(&rig, 0, Kind::Fenced, &names, 1));
         let section = async |token: u64| {
             let guard = take(&client.fenced(name)).await;
-            assert_eq!(guard.token(), Some(token), "{name}");
+            assert_eq!(guard.fencing_token().ok(), Some(token), "{name}");
             guard.unlock().await.expect("unlock");
         };
         section(1).await;

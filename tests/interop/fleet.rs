@@ -163,7 +163,7 @@ async fn fleet_member() {
     // The first two processes differ.
     let prefer = if (seed / 2000).is_multiple_of(2) { Prefer::Writers } else { Prefer::Readers };
     let builder = bed::builder(&set(AT)).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3);
-    let client = connect(builder.prefer(prefer)).await;
+    let client = connect(builder.configure(|options| options.prefer = prefer)).await;
     let (over, flavour) = (Arc::default(), set(FLAVOUR));
     let tasks = (0..TASKS).map(|task| {
         tokio::spawn(in_rust(client.clone(), set(AT), flavour.clone(), seed * TASKS + task, Arc::clone(&over)))

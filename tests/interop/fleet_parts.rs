@@ -119,7 +119,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
 
 /// Holds the lock for a while, and reports the start and the end.
 async fn stay(guard: &Guard, ask: &Ask, seed: u64, [from, until]: [u64; 2], admin: &Admin) {
-    let token = guard.token().unwrap_or(0);
+    let token = guard.fencing_token().unwrap_or(0);
     child::say(&format!("in {seed} {} {} {token} {from} {until}", ask.locks, u64::from(ask.alone)));
     tokio::time::sleep(ask.hold).await;
     admin.cmd::<u64>(&["INCR", TURNS_OF[1]]).await;

@@ -189,7 +189,7 @@ pub async fn latch_deleted_by_us_ends_the_waits_of_both_sides(version: &str) {
 /// Redisson's delete closes the gate of its own waiters, which then wait on. Our waiter also looks without a message.
 pub async fn latch_deleted_by_java_ends_only_our_waits(version: &str) {
     let rig = Rig::with(version).await;
-    let client = connect(rig.builder().poll_cap(ms(300))).await;
+    let client = connect(rig.builder().configure(|options| options.poll_cap = ms(300))).await;
     for with_message in [true, false] {
         let name = format!("deleted:{with_message}");
         let (latch, waits) = (client.latch(&name), client.latch(&name));

@@ -48,7 +48,7 @@ pub async fn under_every_name(version: &str, meet: impl AsyncFn(&Rig, &Client, &
     options.extend(PREFIXES.map(|(prefix, ..)| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) }));
     let rig = Rig::start(options).await;
     // Subscriptions end at once, so that they do not count for the next name.
-    let builder = || rig.builder().subscription_linger(ms(1));
+    let builder = || rig.builder().configure(|options| options.subscription_linger = ms(1));
     let mut clients = vec![connect(builder()).await];
     for (name, tag) in NAMES {
         meet(&rig, &clients[0], &rig.agents[0], Spelt { name, key: name, tag }).await;

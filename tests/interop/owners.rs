@@ -1,6 +1,6 @@
 //! Owners across languages: the text of a Java holder is an owner in this crate.
 
-use distlock::{Acquire, DistLock as _, Error, NotHeld, Owner, Released};
+use distlock::{Acquire, Error, NotHeld, Owner, Released};
 
 use crate::rig::{Rig, channel, replied, soon, wait_for};
 

@@ -185,8 +185,14 @@ impl Rig {
 /// polls. A subscription outlives a round of a test, but not the test. A woken waiter retries at once, without yielding
 /// to other processes, because tests count attempts.
 pub fn builder(url: &str) -> Builder {
-    let builder = bed::builder(url).watchdog(NEVER).command_timeout(PATIENCE).ack_timeout(PATIENCE);
-    builder.fair_wait(FAIR_WAIT).fair_grace(FAIR_GRACE).poll_cap(NEVER).subscription_linger(ms(300)).take_turns(false)
+    bed::builder(url).watchdog(NEVER).command_timeout(PATIENCE).configure(|options| {
+        options.ack_timeout = PATIENCE;
+        options.fair_wait = FAIR_WAIT;
+        options.fair_grace = FAIR_GRACE;
+        options.poll_cap = NEVER;
+        options.subscription_linger = ms(300);
+        options.yield_after_release = false;
+    })
 }
 
 /// Sets the default watchdog, for tests of renewals and expiry.

@@ -13,13 +13,13 @@ use futures::future::join_all;
 use crate::rig::{NEVER, PATIENCE, Rig, connect, lasting, ms, replied, soon, until, watched};
 use crate::rw_rig::{Doc, HALVES, half_of, refused, sits, wait_for_half};
 
-/// A key that lives nearly as long as the default of `hold_back`.
+/// A key that lives nearly as long as the default of `max_reader_delay`.
 const TIMER: &str = "prefers:timer";
 const LIFE: Duration = ms(950);
 
-/// A client whose writers' marks outlast the test. Its readers yield for the default `hold_back`.
+/// A client whose writers' marks outlast the test. Its readers yield for the default `max_reader_delay`.
 async fn preferring(rig: &Rig) -> Client {
-    connect(rig.builder().prefer(Prefer::Writers).poll_cap(NEVER)).await
+    connect(rig.builder().configure(|options| (options.prefer, options.poll_cap) = (Prefer::Writers, NEVER))).await
 }
 
 pub async fn rw_only_our_readers_are_held_back(version: &str) {
@@ -94,8 +94,8 @@ const TURNS: usize = 6;
 /// All tasks compete at once, and each acquires `TURNS` times.
 pub async fn rw_preferred_writers_starve_no_task(version: &str) {
     let rig = Rig::with(version).await;
-    let builder = watched(rig.builder()).prefer(Prefer::Writers);
-    let client = connect(builder.poll_cap(Duration::from_secs(2))).await;
+    let builder = watched(rig.builder()).configure(|options| options.prefer = Prefer::Writers);
+    let client = connect(builder.configure(|options| options.poll_cap = Duration::from_secs(2))).await;
     let doc = Doc::new(&rig, "busy");
     let lacking = Arc::new(AtomicI64::new(4 * TASKS));
     let mut tasks = Vec::new();

@@ -23,7 +23,7 @@ pub async fn rw_java_writer_is_not_starved_by_our_writers(version: &str) {
     let rig = Rig::with(version).await;
     let mut clients = Vec::new();
     for _ in 0..PROCESSES {
-        clients.push(connect(rig.builder().take_turns(true)).await);
+        clients.push(connect(rig.builder().configure(|options| options.yield_after_release = true)).await);
     }
     for round in 0..3 {
         let name = format!("writers:{round}");

@@ -79,7 +79,7 @@ pub async fn rw_our_downgrade_admits_java_readers(version: &str) {
 /// Redisson's downgrade sends no message. Our reader notices it by a poll. Java's reader does not wake up.
 pub async fn rw_java_downgrade_is_noticed_only_by_our_readers(version: &str) {
     let rig = Rig::with(version).await;
-    let client = connect(rig.builder().poll_cap(ms(400))).await;
+    let client = connect(rig.builder().configure(|options| options.poll_cap = ms(400))).await;
     let doc = Doc::new(&rig, "theirs");
     let (reading, writing) = (doc.java(0, Kind::Read, 1), doc.java(0, Kind::Write, 1));
     replied(writing.lock_for(NEVER)).await;

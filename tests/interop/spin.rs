@@ -9,7 +9,7 @@ use crate::several::take;
 /// until the last known lease ends. Our waiter retries after its poll cap.
 pub async fn spin_release_wakes_no_reentrant_waiter(version: &str) {
     let rig = Rig::with(version).await;
-    let client = connect(rig.builder().poll_cap(ms(300))).await;
+    let client = connect(rig.builder().configure(|options| options.poll_cap = ms(300))).await;
     let name = "mixed";
     // Loads the script, so that each attempt is one command.
     replied(rig.java(name, 1).lock()).await;

@@ -61,7 +61,7 @@ async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Optio
 /// poll cap.
 pub async fn our_waiter_polls_behind_a_lock_without_lease(version: &str) {
     let rig = Rig::with(version).await;
-    let client = connect(rig.builder().poll_cap(ms(400))).await;
+    let client = connect(rig.builder().configure(|options| options.poll_cap = ms(400))).await;
     let name = "endless";
     rig.admin.cmd::<()>(&["HSET", name, "71b96ce8-2746-4c3a-9d0e-0123456789ab:1", "1"]).await;
     let java = rig.java(name, 1);

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use bed::{ends, eventually, idle, ms, secs, with_longer_waits};
-use distlock::{DistLock as _, Error, Lost};
+use distlock::{Error, Lost};
 use tokio::sync::Notify;
 
 use crate::{NAME, jobs, open, runs};

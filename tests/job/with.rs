@@ -24,7 +24,7 @@ async fn work_runs_under_the_lock_and_the_lock_is_free_afterwards() {
         let client = bed.client().await;
         for flavour in FLAVOURS {
             let lock = client.lock(flavour, "x");
-            let work = async |guard: &Guard| (guard.token().is_some(), lock.is_locked().await.unwrap());
+            let work = async |guard: &Guard| (guard.fencing_token().is_ok(), lock.is_locked().await.unwrap());
             let output = lock.with(PATIENCE, work).await.unwrap();
             assert_eq!(output, Some((flavour == Flavour::Fenced, true)), "{flavour}");
             assert!(!lock.is_locked().await.unwrap(), "{flavour}");
@@ -104,7 +104,10 @@ async fn dropped_work_releases_single_locks_and_groups() {
         assert_eq!(red.with(PATIENCE, async |guard| guard.is_held()).await.unwrap(), Some(true));
         assert_eq!(multi.with(PATIENCE, async |guard| guard.members().len()).await.unwrap(), Some(2));
         assert_eq!(striped.with(PATIENCE, async |guard| guard.is_held()).await.unwrap(), Some(true));
-        assert_eq!(client.fenced("x").with(PATIENCE, async |guard| guard.token()).await.unwrap(), Some(Some(1)));
+        assert_eq!(
+            client.fenced("x").with(PATIENCE, async |guard| guard.fencing_token().ok()).await.unwrap(),
+            Some(Some(1))
+        );
         frees_all_when_dropped(&client, client.lock(Flavour::Fair, "fair")).await;
         frees_all_when_dropped(&client, Arc::new(multi)).await;
     })

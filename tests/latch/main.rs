@@ -115,7 +115,8 @@ async fn hundred_waiting_tasks_look_as_one() {
 #[tokio::test]
 async fn lost_message_delays_a_waiter_by_the_poll_cap_at_most() {
     latches(async |bed| {
-        let client = bed.connect(bed.still_builder().poll_cap(Duration::from_millis(300))).await;
+        let client =
+            bed.connect(bed.still_builder().configure(|options| options.poll_cap = Duration::from_millis(300))).await;
         let latch = with(&client, "parts", 1).await;
         let waiting = tokio::spawn(async move { latch.wait().await });
         becomes("waiters", 1, async || client.stats().waiting).await;

@@ -21,8 +21,7 @@ fn brief(builder: Builder) -> Builder {
         .watchdog(bed::QUICK)
         .command_timeout(bed::QUICK / 3)
         .retry_attempts(2)
-        .retry_delay((ms(10), ms(100)))
-        .poll_cap(secs(1))
+        .configure(|options| (options.retry_delay, options.poll_cap) = ((ms(10), ms(100)), secs(1)))
 }
 
 /// Refuses an epoch that is smaller than the largest that has written.

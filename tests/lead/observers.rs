@@ -92,7 +92,7 @@ async fn message_wakes_observer_for_each_leader_and_payload() {
 async fn change_without_a_message_is_found_at_the_next_poll() {
     elections(async |bed| {
         let client = bed.still_client().await;
-        let other = bed.connect(bed.still_builder().poll_cap(ms(300))).await;
+        let other = bed.connect(bed.still_builder().configure(|options| options.poll_cap = ms(300))).await;
         let term = leads(&client, "one").await;
         let observer = ends("the leader", sees(other.observe(NAME), Some("one"))).await.unwrap();
         let waits = sees(observer, None);
@@ -129,7 +129,7 @@ async fn holder_of_the_fenced_lock_is_a_leader_without_payload() {
         let client = bed.client().await;
         let guard = client.fenced(NAME).lock().await.unwrap();
         let leader = client.observe(NAME).current().await.unwrap().expect("a leader");
-        assert_eq!((Some(leader.epoch), leader.payload.as_deref()), (guard.token(), None));
+        assert_eq!((Some(leader.epoch), leader.payload.as_deref()), (guard.fencing_token().ok(), None));
         guard.unlock().await.unwrap();
         assert_eq!(client.observe(NAME).current().await.unwrap(), None);
         let term = client.lead(NAME).next().await.unwrap();

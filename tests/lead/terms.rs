@@ -5,7 +5,7 @@ use std::time::Duration;
 use bed::cost::sent;
 use bed::harm::cut_at;
 use bed::{Bed, becomes, ends, idle};
-use distlock::{Client, DistLock as _, Error};
+use distlock::{Client, Error};
 
 use crate::{NAME, elections, leads, stands};
 

@@ -1,6 +1,6 @@
 //! Plain members of one client, acquired by one script, or by several if there are thousands of names.
 
-use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock};
+use distlock::{Acquire, Client, Error, Flavour, MultiLock};
 
 use crate::rig::{counts, multi, only_keys, warm};
 use bed::{becomes, ends, enter, eventually, idle, ms, reentrant, run_on, secs, waiter};
@@ -75,7 +75,9 @@ async fn refused_lease_leaves_no_keys() {
     reentrant(async |bed| {
         let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "on", ">SECRET", "~*", "&*", "+@all", "-pexpire"]).await;
         let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "(+pexpire ~a ~b)"]).await;
-        let client = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
+        let client = bed
+            .connect(bed.builder().username("locks").password("SECRET").configure(|options| options.preflight = false))
+            .await;
         let lock = client.multi(["a", "b", "c"]);
         for wait in [ms(0), secs(3600)] {
             let error = ends("an acquire that is refused", lock.lock_for(wait)).await.unwrap_err();
@@ -95,7 +97,9 @@ async fn names_of_separate_key_rights_form_one_lock() {
         if bed.admin.raw(&[&user[..], &rights].concat()).await.is_err() {
             return distlock_support::skip("key rights in selectors: this server has none");
         }
-        let client = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
+        let client = bed
+            .connect(bed.builder().username("locks").password("SECRET").configure(|options| options.preflight = false))
+            .await;
         let guard = client.multi(["ok", "also"]).try_lock().await.unwrap().expect("nobody holds them");
         counts(&bed.admin, guard.owner(), &[("ok", 1), ("also", 1)]).await;
         guard.unlock().await.unwrap();

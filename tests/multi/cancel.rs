@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock::{Acquire, DistLock, Flavour};
+use distlock::{Acquire, Flavour};
 
 use crate::rig::multi;
 use bed::dropped::{at_each_await, only_left};
@@ -17,7 +17,7 @@ const LONG: Duration = secs(600);
 #[tokio::test]
 async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
     reentrant(async |bed| {
-        let client = bed.connect(bed.builder().subscription_linger(ms(20))).await;
+        let client = bed.connect(bed.builder().configure(|options| options.subscription_linger = ms(20))).await;
         let other = bed.client().await;
         let mut kinds: Vec<_> = Flavour::ALL.iter().map(|flavour| [*flavour; 3]).collect();
         kinds.push([Flavour::Reentrant, Flavour::Fair, Flavour::Write]);

@@ -1,7 +1,7 @@
 //! The commands of a multi lock, as the server counts them. No timer fires during these tests, so only the calls of the
 //! test are counted.
 
-use distlock::{DistLock, Flavour, MultiLock};
+use distlock::{Flavour, MultiLock};
 
 use crate::rig::{Second, member, multi, warm};
 use bed::{becomes, eventually, idle, kin, passer, reentrant, secs};

@@ -1,6 +1,6 @@
 //! Leases and deadlines of the members. `tests/sim/group/special.rs` checks leases after a wait.
 
-use distlock::{Acquire, DistLock, Error, Flavour, MultiLock};
+use distlock::{Acquire, Error, Flavour, MultiLock};
 
 use crate::rig::{fair, member, multi};
 use bed::{ms, reentrant, secs};

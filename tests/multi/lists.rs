@@ -1,6 +1,6 @@
 //! Lists of members: duplicates, two halves of one lock, an empty list, odd names, prefixes.
 
-use distlock::{DistLock, Error, Flavour, MultiLock};
+use distlock::{Error, Flavour, MultiLock};
 
 use crate::rig::{Second, counts, member, multi, only_keys, waits_at};
 use bed::{ends, enter, passer, reentrant, secs};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use distlock::{Acquire, DistLock, Error, Flavour, MultiLock};
+use distlock::{Acquire, Error, Flavour, MultiLock};
 use parking_lot::Mutex;
 
 use crate::rig::{fair, member, multi, only_keys};
@@ -18,7 +18,7 @@ async fn tokens_of_fenced_members_grow_from_section_to_section() {
         let lock = multi(&client, &[(Flavour::Reentrant, "a"), (Flavour::Fenced, "f"), (Flavour::Fenced, "g")]);
         let mut last = 0;
         let mut next = |guard: &distlock::Guard| {
-            assert_eq!(guard.token(), None, "a token of several members");
+            assert_eq!(guard.fencing_token().ok(), None, "a token of several members");
             let tokens: Vec<_> = guard.members().into_iter().map(|member| (member.name, member.token)).collect();
             assert_eq!(tokens[0], ("a".into(), None));
             let (f, g) = (tokens[1].1.unwrap(), tokens[2].1.unwrap());
@@ -58,7 +58,7 @@ async fn tokens_of_fenced_members_grow_from_section_to_section() {
 #[tokio::test]
 async fn fair_members_serve_waiters_in_queue_order() {
     reentrant(async |bed| {
-        let patient = || bed.still_builder().fair_wait(secs(300));
+        let patient = || bed.still_builder().configure(|options| options.fair_wait = secs(300));
         let (client, other) = (bed.connect(patient()).await, bed.connect(patient()).await);
         let holder = fair(&other, &["f", "g"]).lock_leased(secs(600)).await.unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));

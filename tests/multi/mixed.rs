@@ -1,6 +1,6 @@
 //! Members that are locks of several locks themselves.
 
-use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock};
+use distlock::{Acquire, Error, Flavour, MultiLock, RedLock};
 
 use crate::rig::{Second, counts, fair, member, only_keys};
 use bed::{PATIENCE, becomes, ends, enter, eventually, idle, ms, reentrant, waiter};

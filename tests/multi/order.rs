@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use distlock::{DistLock, Flavour, MultiLock};
+use distlock::{Flavour, MultiLock};
 use distlock_support::Numbers;
 
 use crate::rig::multi;

@@ -1,7 +1,7 @@
 //! A multi lock is held while all of its members are held, and the first lost member ends the hold. The release
 //! releases every remaining member nevertheless.
 
-use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, RedLock, Released};
+use distlock::{Client, Error, Flavour, Guard, Lost, MultiLock, NotHeld, RedLock, Released};
 
 use crate::rig::{Second, fair, member, multi, only_keys};
 use bed::{Bed, PATIENCE, becomes, ends, idle, reentrant, secs};

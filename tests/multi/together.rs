@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock, Striped};
+use distlock::{Acquire, Error, Flavour, MultiLock, RedLock, Striped};
 use tokio::sync::Barrier;
 
 use crate::rig::{Second, member, multi, only_keys, waits_at};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bed::eventually;
 use cluster::{Cluster, Seen, Snapshot, server};
-use distlock::{DistLock, Flavour, Released};
+use distlock::{Flavour, Released};
 use distlock_support::Admin;
 use record::{Recorded, record};
 use redis::Value;
@@ -99,7 +99,7 @@ async fn release_succeeds_at_once_with_one_key_and_once_slot_is_whole_with_sever
     let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
     bed::run_on(server(), make, async |bed| {
         let cluster = Cluster::form(bed).await;
-        let client = bed.connect(bed.builder().preflight(false)).await;
+        let client = bed.connect(bed.builder().configure(|options| options.preflight = false)).await;
         for flavour in [Flavour::Reentrant, Flavour::Spin] {
             let guard = client.lock(flavour, NAME).lock().await.unwrap();
             cluster.open().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bed::{Bed, Counter, PATIENCE, ends, eventually, ms, secs, waits_in_vain, with_longer_waits};
-use distlock::{DistLock as _, Error, Lost, PlainValue, Released};
+use distlock::{Error, Lost, PlainValue, Released};
 use distlock_support::peer::{Library, Peer};
 use tokio::task::JoinSet;
 

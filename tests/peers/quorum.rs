@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bed::{PATIENCE, becomes, ends, ms, secs, waits_in_vain};
-use distlock::{Client, DistLock as _, Error, Flavour, RedLock, Released};
+use distlock::{Client, Error, Flavour, RedLock, Released};
 use distlock_support::peer::{Library, Peer};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 use futures::future::join_all;

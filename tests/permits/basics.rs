@@ -188,7 +188,12 @@ async fn permits_ignore_the_owner_of_the_scope() {
 #[tokio::test]
 async fn permits_are_handed_over_inside_the_process() {
     permits(async |bed| {
-        let client = bed.connect(bed.still_builder().handoff_limit(1000).handoff_time(secs(600))).await;
+        let client = bed
+            .connect(bed.still_builder().configure(|options| {
+                options.local_handoff_limit = 1000;
+                options.local_handoff_time = secs(600);
+            }))
+            .await;
         let gate = with(&client, "gate", 2).await;
         let guard = gate.acquire(2).await.unwrap();
         let mut waiting = Vec::new();

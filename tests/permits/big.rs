@@ -114,13 +114,13 @@ async fn counter_of_four_clients_under_one_permit_is_exact() {
 }
 
 /// Ten thousand tasks of one process wait for one permit that another process holds. Each is served exactly once, and
-/// most of them without a command: at most one in `handoff_limit` acquires and releases.
+/// most of them without a command: at most one in `local_handoff_limit` acquires and releases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_are_served_once_each_with_few_commands() {
     const TASKS: usize = 10_000;
     permits(async |bed| {
         // Longer turns, so that a slow machine needs no more commands.
-        let client = bed.connect(bed.still_builder().handoff_time(secs(600))).await;
+        let client = bed.connect(bed.still_builder().configure(|options| options.local_handoff_time = secs(600))).await;
         let holder = bed.still_client().await;
         let gate = with(&holder, "gate", 1).await;
         let held = take(&gate, 1).await;
@@ -144,7 +144,7 @@ async fn ten_thousand_waiters_are_served_once_each_with_few_commands() {
         }
         assert_eq!(served.load(Ordering::SeqCst), TASKS as u64);
         let commands = sent(bed).await["evalsha"];
-        let turns = (TASKS / client.options().handoff_limit as usize) as u64;
+        let turns = (TASKS / client.options().local_handoff_limit as usize) as u64;
         assert!(commands <= 3 * turns + 20, "{commands} commands for {turns} turns");
         println!("{TASKS} waiters: {commands} commands");
     })

@@ -13,7 +13,7 @@ use bed::{Bed, becomes, ends, idle, ms, secs};
 
 /// A client whose leases do not end during a test, so that no lease hides a leftover.
 fn lasting(bed: &Bed) -> Builder {
-    bed.builder().watchdog(secs(3600)).subscription_linger(ms(0))
+    bed.builder().watchdog(secs(3600)).configure(|options| options.subscription_linger = ms(0))
 }
 
 /// Checks that the client holds nothing, waits for nothing and listens to nothing, and the free and held permits.
@@ -60,7 +60,7 @@ async fn acquire_and_release_dropped_at_any_await_leave_nothing() {
 async fn waiting_acquire_dropped_at_any_await_leaves_nothing() {
     permits(async |bed| {
         // It polls, so that a wait has any number of awaits.
-        let client = bed.connect(lasting(bed).poll_cap(ms(10))).await;
+        let client = bed.connect(lasting(bed).configure(|options| options.poll_cap = ms(10))).await;
         let holder = bed.client().await;
         let there = with(&holder, "gate", 3).await;
         let held = take(&there, 2).await;

@@ -72,7 +72,7 @@ async fn extend_costs_one_command_and_the_first_shorter_lease_one_more() {
         warm(bed, &other).await;
         with(&other, "gate", 2).await;
         // Without the check of its rights at connect, a client does not know the server's time.
-        let client = bed.connect(bed.still_builder().preflight(false)).await;
+        let client = bed.connect(bed.still_builder().configure(|options| options.preflight = false)).await;
         let gate = client.permits("gate");
         let (one, two) = (take(&gate, 1).await, take(&gate, 1).await);
         sent(bed).await;

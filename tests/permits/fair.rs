@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use distlock::{Acquire, Client, DistLock as _, Permits};
+use distlock::{Acquire, Client, Permits};
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::task::JoinHandle;
@@ -195,7 +195,12 @@ async fn next_request_continues_after_the_first_times_out() {
 #[tokio::test]
 async fn fair_request_dropped_at_its_first_awaits_leaves_nothing() {
     permits(async |bed| {
-        let client = bed.connect(bed.builder().watchdog(secs(3600)).subscription_linger(ms(0)).poll_cap(ms(10))).await;
+        let client = bed
+            .connect(bed.builder().watchdog(secs(3600)).configure(|options| {
+                options.subscription_linger = ms(0);
+                options.poll_cap = ms(10);
+            }))
+            .await;
         let admin = bed.client().await;
         let there = with(&admin, "gate", 3).await;
         let nothing_left = async |free: (i64, u64), when: String| {

@@ -134,8 +134,11 @@ async fn acquires_at_a_frozen_server_that_were_dropped_or_failed_hold_nothing_la
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_are_lost_in_a_restart_without_data_and_waiters_get_new_ones() {
     permits(async |bed| {
-        let retries = || bed.builder().retry_attempts(1_000).retry_delay((ms(20), ms(100)));
-        let connect = async || bed.connect(retries().watchdog(secs(300)).poll_cap(secs(3600))).await;
+        let retries =
+            || bed.builder().retry_attempts(1_000).configure(|options| options.retry_delay = (ms(20), ms(100)));
+        let connect = async || {
+            bed.connect(retries().watchdog(secs(300)).configure(|options| options.poll_cap = secs(3600))).await
+        };
         let (client, other) = (connect().await, connect().await);
         let gate = with(&client, "gate", 3).await;
         let guard = take(&gate, 2).await;

@@ -30,7 +30,8 @@ async fn permits_of_a_cut_off_client_are_lost_there_and_come_back_to_others() {
     permits(async |bed| {
         let proxy = bed.proxy();
         let options = builder(&proxy.url()).watchdog(QUICK).command_timeout(QUICK / 3);
-        let client = bed.connect(options.retry_attempts(2).retry_delay((ms(10), ms(100)))).await;
+        let client =
+            bed.connect(options.retry_attempts(2).configure(|options| options.retry_delay = (ms(10), ms(100)))).await;
         let other = bed.still_client().await;
         let there = with(&other, "gate", 2).await;
         let guard = take(&client.permits("gate"), 2).await;

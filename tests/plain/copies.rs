@@ -4,7 +4,7 @@
 use bed::fault::brisk;
 use bed::wire::{Wire, arrives};
 use bed::{ends, eventually, idle, ms, secs};
-use distlock::{Acquire, DistLock, Released};
+use distlock::{Acquire, Released};
 use distlock_support::proxy::{Action, Matcher};
 
 use crate::rig::{plain, value};

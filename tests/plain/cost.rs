@@ -2,7 +2,7 @@
 
 use bed::cost::{only, passed_on, renewal};
 use bed::{becomes, enter, idle, secs};
-use distlock::{DistLock as _, Flavour, PlainValue, Released};
+use distlock::{Flavour, PlainValue, Released};
 
 use crate::rig::{plain, sent, warm};
 

@@ -61,7 +61,9 @@ async fn refused_set_returns_the_server_message() {
         // A login without the right to `SET`.
         let rules = ["reset", "on", ">SECRET", "~*", "&*", "+@all", "-set"];
         let () = bed.admin.cmd(&[&["ACL", "SETUSER", "mute"], rules.as_slice()].concat()).await;
-        let mute = bed.connect(bed.builder().username("mute").password("SECRET").preflight(false)).await;
+        let mute = bed
+            .connect(bed.builder().username("mute").password("SECRET").configure(|options| options.preflight = false))
+            .await;
         let refused = mute.plain("job").lock().await;
         assert!(matches!(&refused, Err(Error::Server { message, .. }) if message.starts_with("NOPERM")), "{refused:?}");
         assert!(!bed.admin.exists("job").await);

@@ -1,7 +1,7 @@
 //! Keys and values in Redis: all forms of values, and key prefixes.
 
 use bed::{Bed, becomes, ends, enter, ms, secs, waiter};
-use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, NotHeld, Owner, PlainLock, PlainValue, Released};
+use distlock::{Acquire, Deadlock, Error, Flavour, NotHeld, Owner, PlainLock, PlainValue, Released};
 
 use crate::rig::{plain, value};
 
@@ -121,7 +121,7 @@ async fn owner_is_recognized_by_another_client_in_every_form() {
 #[tokio::test]
 async fn handed_over_hold_keeps_its_value() {
     plain(async |bed| {
-        let client = bed.connect(bed.builder().handoff_time(secs(600))).await;
+        let client = bed.connect(bed.builder().configure(|options| options.local_handoff_time = secs(600))).await;
         let guard = client.plain("job").value(PlainValue::Hex).lock().await.unwrap();
         let before = value(bed, "job").await;
         let waiter = waiter(client.plain("job"));

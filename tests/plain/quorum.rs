@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bed::{becomes, ends, enter, ms, secs, waits_in_vain};
-use distlock::{Acquire, Client, DistLock, Error, Flavour, RedLock, Released};
+use distlock::{Acquire, Client, Error, Flavour, RedLock, Released};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 use futures::future::join_all;
 

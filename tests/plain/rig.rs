@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock as _, Flavour};
+use distlock::{Acquire, Client, Flavour};
 use distlock_support::Admin;
 
 use bed::{Bed, idle};
@@ -43,7 +43,8 @@ pub async fn value(bed: &Bed, key: &str) -> Option<String> {
 
 /// Connects a client, teaches the server the scripts, and resets the counters.
 pub async fn warm(bed: &Bed) -> Client {
-    let client = bed.connect(bed.still_builder().handoff_time(bed::secs(600))).await;
+    let client =
+        bed.connect(bed.still_builder().configure(|options| options.local_handoff_time = bed::secs(600))).await;
     let lock = client.plain("warm");
     // An owner that other tasks may use acquires by a script.
     let guard = lock.acquire(Acquire::new().owner(&client.owner())).await.unwrap().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bed::{Bed, Counter, ends, ms, secs, waits_in_vain};
-use distlock::{DistLock as _, Error, Lost, NotHeld, Released};
+use distlock::{Error, Lost, NotHeld, Released};
 use distlock_support::Admin;
 use tokio::task::JoinSet;
 

@@ -1,7 +1,7 @@
 //! Acquires and releases of RedLocks that are dropped leave no vote on any server or cluster.
 //! `tests/sim/enumeration.rs` drops them beside rivals.
 
-use distlock::{DistLock as _, Error, Flavour};
+use distlock::{Error, Flavour};
 
 use crate::rig::{Five, Path, User, everywhere, long, patient};
 use bed::dropped::at_each_await;
@@ -9,7 +9,7 @@ use bed::{apart, becomes, ends, ms};
 
 /// Like [`patient`], but subscriptions end soon after their last waiter.
 fn forgetful(url: &str) -> distlock::Builder {
-    patient(url).subscription_linger(ms(20))
+    patient(url).configure(|options| options.subscription_linger = ms(20))
 }
 
 /// Waits until nothing is held, waited for or in flight, and exactly these keys are left without subscribers.

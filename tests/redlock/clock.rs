@@ -1,6 +1,6 @@
 //! Servers whose time of day is changed. `tests/faults/clock.rs` has a step back, at one server.
 
-use distlock::{Acquire, DistLock as _, Error, Lost};
+use distlock::{Acquire, Error, Lost};
 use distlock_support::{Clock, RedisServer};
 
 use crate::rig::{Five, Path, by_all, patient, run};

@@ -1,8 +1,6 @@
 //! The cost of a RedLock: an acquire and a release are one command each at every server. `tests/sim/timing/groups.rs`
 //! asserts that each takes one round trip of the majority.
 
-use distlock::DistLock as _;
-
 use crate::rig::{Path, everywhere, long, patient};
 use bed::becomes;
 

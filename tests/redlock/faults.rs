@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use distlock::{DistLock as _, RedLock, Released};
+use distlock::{RedLock, Released};
 use distlock_support::Proxy;
 use distlock_support::proxy::{Action, Matcher};
 

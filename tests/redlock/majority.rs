@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use distlock::DistLock as _;
-
 use crate::rig::{Away, Path, five, long, no_quorum, patient};
 use bed::{ends, eventually, ms};
 

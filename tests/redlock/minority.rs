@@ -1,7 +1,7 @@
 //! Fewer than half of the servers are unreachable, and no user notices. `tests/sim/sequences.rs` has random breaks, and
 //! `tests/sim/group/special.rs` every server in every state.
 
-use distlock::{Acquire, DistLock as _, Released};
+use distlock::{Acquire, Released};
 
 use crate::rig::{Away, Path, by_all, endless, five, long, patient};
 use bed::{ends, secs};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use distlock::{Acquire, DistLock as _, Error, Flavour, RedLock};
+use distlock::{Acquire, Error, Flavour, RedLock};
 
 use crate::rig::{Path, five, long, patient};
 use bed::{PATIENCE, ends, in_vain, ms, secs};

@@ -1,7 +1,7 @@
 //! Servers that are out of memory answer reads and refuse writes. If the lock is held there, an attempt finds it busy,
 //! and a wait is refused.
 
-use distlock::{DistLock as _, Error, Flavour};
+use distlock::{Error, Flavour};
 
 use crate::rig::{Five, Path, by_all, five, long, patient};
 use bed::{ends, eventually, secs};

@@ -1,6 +1,6 @@
 //! Servers that lose their data, and servers that answer late: when two holders are possible, and what prevents them.
 
-use distlock::{Acquire, DistLock as _, Error, Guard, Lost};
+use distlock::{Acquire, Error, Guard, Lost};
 use distlock_support::RedisServer;
 
 use crate::rig::{Away, Five, Path, User, endless, five, long, patient, run};

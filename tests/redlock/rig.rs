@@ -1,6 +1,6 @@
 //! Independent servers, a proxy for each, users of a RedLock over them, and the leak check at the end.
 
-use distlock::{Acquire, Builder, Client, DistLock as _, Error, Flavour, Guard, RedLock, Result};
+use distlock::{Acquire, Builder, Client, Error, Flavour, Guard, RedLock, Result};
 use distlock_support::server::Builder as ServerBuilder;
 use distlock_support::{Admin, Proxy, RedisServer};
 use futures::future::join_all;
@@ -76,7 +76,10 @@ impl User {
 
 /// Clients that renew only on request, and whose timeouts suffice on a slow machine.
 pub fn patient(url: &str) -> Builder {
-    bed::builder(url).watchdog(secs(600)).retry_delay((ms(10), ms(100))).subscription_linger(ms(200))
+    bed::builder(url).watchdog(secs(600)).configure(|options| {
+        options.retry_delay = (ms(10), ms(100));
+        options.subscription_linger = ms(200);
+    })
 }
 
 /// Clients whose command timeout is longer than any wait of a test. If a call ends in time, it has not waited for an

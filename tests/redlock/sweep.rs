@@ -45,7 +45,10 @@ impl Ways {
             let stands = Proxy::start(replica.addr());
             let read_only = patient(&stands.url()).command_timeout(secs(1));
             replicas.push(stands);
-            let denied = patient(&five.servers[at].url()).username("probe").password("secret").preflight(false);
+            let denied = patient(&five.servers[at].url())
+                .username("probe")
+                .password("secret")
+                .configure(|options| options.preflight = false);
             let mut all = vec![up.clients[at].clone(), via.clients[at].clone()];
             for builder in [read_only, denied] {
                 let client = builder.connect_lazily().await.unwrap();

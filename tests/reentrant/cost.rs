@@ -2,11 +2,11 @@
 
 use bed::cost::{only, passed_on, renewal, sent, steps, turns, warm};
 use bed::{Bed, at_one, becomes, enter, reentrant, secs};
-use distlock::{Client, DistLock as _, Flavour, ReentrantLock};
+use distlock::{Client, Flavour, ReentrantLock};
 use futures::future::join_all;
 
 async fn begin(bed: &Bed) -> (Client, ReentrantLock) {
-    let client = bed.connect(bed.still_builder().handoff_time(secs(600))).await;
+    let client = bed.connect(bed.still_builder().configure(|options| options.local_handoff_time = secs(600))).await;
     warm(bed, &client, Flavour::Reentrant).await;
     let lock = client.reentrant("x");
     (client, lock)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bed::events::Events;
 use bed::{Bed, becomes, ends, freed, ms, reentrant, secs, waiter};
-use distlock::{Acquire, Client, DistLock, Error, Guard, NotHeld, Owner, Released};
+use distlock::{Acquire, Client, Error, Guard, NotHeld, Owner, Released};
 use distlock_support::{Numbers, TtlSampler};
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";

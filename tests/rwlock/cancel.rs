@@ -34,7 +34,13 @@ async fn free_at_once(bed: &Bed, clients: &[Client], names: u64) {
 
 async fn dropped_readers_and_writers_leave_nothing_behind(prefer: Prefer) {
     rw(async |bed| {
-        let builder = || bed.builder().subscription_linger(ms(100)).hold_back(secs(3600)).prefer(prefer);
+        let builder = || {
+            bed.builder().configure(|options| {
+                options.subscription_linger = ms(100);
+                options.max_reader_delay = secs(3600);
+                options.prefer = prefer;
+            })
+        };
         let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
         on_many_names(bed, &clients).await;
         in_the_queue_of_one_name(&clients).await;

@@ -152,7 +152,10 @@ async fn downgrade_costs_two_commands() {
 #[tokio::test]
 async fn preferred_writer_sends_one_more_command_when_giving_up() {
     rw(async |bed| {
-        let (holder, client) = (begin(bed).await, bed.connect(bed.still_builder().subscription_linger(ms(0))).await);
+        let (holder, client) = (
+            begin(bed).await,
+            bed.connect(bed.still_builder().configure(|options| options.subscription_linger = ms(0))).await,
+        );
         let guard = holder.rw("x").read().lock().await.unwrap();
         for (prefer, scripts) in [(Prefer::Readers, 3), (Prefer::Writers, 4)] {
             let lock = client.rw("x").prefer(prefer).write();

@@ -2,7 +2,7 @@
 //! own holds (`testMultiInstanceReadLockZombieCleanup`, #7098, #1604). `tests/sim/timing` covers dead holders without
 //! other readers.
 
-use distlock::{DistLock as _, Flavour};
+use distlock::Flavour;
 use distlock_support::{Child, child};
 
 use crate::rig::{HOUR, cover, granted, keys_gone, passes, served, waiter, waits};
@@ -134,7 +134,7 @@ async fn dead_reader_field_excludes_no_writer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_waits_only_for_lease_of_dead_reader() {
     rw(async |bed| {
-        let client = bed.connect(bed.builder().poll_cap(HOUR)).await;
+        let client = bed.connect(bed.builder().configure(|options| options.poll_cap = HOUR)).await;
         let lock = client.rw("x");
         let dead = lock.read().lock_leased(HOUR / 2).await.unwrap().into_owner();
         let living = lock.read().lock_leased(HOUR).await.unwrap();

@@ -1,7 +1,7 @@
 //! Downgrade from writing to reading. `tests/rw_model` compares the state with a model. `together.rs` tests which waiters
 //! a downgrade admits, and `tests/sim/trial.rs` checks that it admits no writer.
 
-use distlock::{DistLock as _, Error, Lost};
+use distlock::{Error, Lost};
 
 use crate::rig::{HOUR, Scene, keys_gone, lease, passes};
 use bed::{ends, enter, ms, rw, secs, text};

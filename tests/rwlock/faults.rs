@@ -14,7 +14,11 @@ use bed::{PATIENCE, becomes, ends, eventually, idle, ms, rw, text};
 /// A client whose commands time out soon and are retried for as long as a test lasts. No lease or mark ends by
 /// accident, and no automatic renewal adds a command.
 fn stubborn(url: &str) -> Builder {
-    brisk(url).connect_timeout(PATIENCE).watchdog(HOUR).retry_attempts(1_000).poll_cap(HOUR)
+    brisk(url)
+        .connect_timeout(PATIENCE)
+        .watchdog(HOUR)
+        .retry_attempts(1_000)
+        .configure(|options| options.poll_cap = HOUR)
 }
 
 /// Runs the scripts of both halves once, so that the server knows them.
@@ -160,7 +164,8 @@ async fn command_faults_change_no_hold_count_or_cover() {
         let mut running = Vec::new();
         for action in ACTIONS {
             let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
-            let client = bed.connect(stubborn(&proxy.url()).subscription_linger(ms(0))).await;
+            let client =
+                bed.connect(stubborn(&proxy.url()).configure(|options| options.subscription_linger = ms(0))).await;
             running.push(async move {
                 warm(&client).await;
                 let is_hit = async |n: usize| {
@@ -192,9 +197,9 @@ async fn reader_in_doubt_yields_to_waiting_writer() {
         warm(&bed.client().await).await;
         for action in [Action::CloseBefore, Action::SwallowReplyClose] {
             let proxy = bed.proxy();
-            let client = bed.connect(stubborn(&proxy.url()).hold_back(HOUR)).await;
+            let client = bed.connect(stubborn(&proxy.url()).configure(|options| options.max_reader_delay = HOUR)).await;
             // The writer's mark lasts for hours.
-            let own = bed.connect(bed.still_builder().prefer(Prefer::Writers)).await;
+            let own = bed.connect(bed.still_builder().configure(|options| options.prefer = Prefer::Writers)).await;
             let first = own.rw("a").read().lock().await.unwrap();
             let writer = waiter(&own, Flavour::Write, "a");
             marked(bed, "a").await;

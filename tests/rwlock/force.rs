@@ -1,7 +1,7 @@
 //! A force frees one half and not the other: `testForceUnlock`, `testMultiRead`. `tests/sim/states/readers.rs` tests
 //! messages and state, and `together.rs` tests the woken waiters.
 
-use distlock::{DistLock as _, Error, Flavour, Lost};
+use distlock::{Error, Flavour, Lost};
 
 use crate::rig::{HOUR, Scene, covers, granted, lease, near, passes, served, sweep_covers, waiter, waits, writes};
 use bed::{becomes, enter, ms, rw, text};

@@ -17,8 +17,8 @@ async fn sleepers(bed: &Bed, prefer: Prefer) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..4 {
         let builder = brisk(&bed.server.url()).watchdog(HOUR).command_timeout(secs(10)).connect_timeout(PATIENCE);
-        let builder = builder.poll_cap(secs(30)).retry_attempts(100);
-        clients.push(bed.connect(builder.prefer(prefer)).await);
+        let builder = builder.configure(|options| options.poll_cap = secs(30)).retry_attempts(100);
+        clients.push(bed.connect(builder.configure(|options| options.prefer = prefer)).await);
     }
     clients
 }

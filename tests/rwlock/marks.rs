@@ -9,7 +9,12 @@ use bed::{Bed, becomes, ends, ms, passer, rw, text};
 
 /// A client whose writers are preferred, and whose readers yield to them without a limit.
 async fn preferring(bed: &Bed) -> Client {
-    bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(HOUR).poll_cap(HOUR)).await
+    bed.connect(bed.builder().configure(|options| {
+        options.prefer = Prefer::Writers;
+        options.max_reader_delay = HOUR;
+        options.poll_cap = HOUR;
+    }))
+    .await
 }
 
 async fn writers_wait(bed: &Bed, count: u64) {
@@ -60,7 +65,12 @@ bed::cases!(on two threads, a_writer_that_waits_no_more_takes_its_mark_back:
 #[tokio::test]
 async fn failed_writer_removes_its_mark() {
     rw(async |bed| {
-        let writing = bed.connect(bed.builder().prefer(Prefer::Writers).poll_cap(ms(200))).await;
+        let writing = bed
+            .connect(bed.builder().configure(|options| {
+                options.prefer = Prefer::Writers;
+                options.poll_cap = ms(200);
+            }))
+            .await;
         let reading = bed.client().await;
         let owner = reading.owner();
         let first = lease(&reading.rw("a").read(), &owner, HOUR).await;
@@ -108,7 +118,7 @@ async fn writer_with_try_lock_or_prefer_readers_leaves_no_mark() {
 #[tokio::test]
 async fn expired_mark_holds_no_reader_back() {
     rw(async |bed| {
-        let client = bed.connect(bed.builder().hold_back(ms(300))).await;
+        let client = bed.connect(bed.builder().configure(|options| options.max_reader_delay = ms(300))).await;
         let plant = async |score: f64| {
             let _: u64 = bed.admin.cmd(&["ZADD", &marks("a"), &score.to_string(), "dead:1"]).await;
             let _: u64 = bed.admin.cmd(&["PEXPIRE", &marks("a"), "3600000"]).await;

@@ -1,5 +1,5 @@
-//! `Prefer::Writers`: a waiting writer holds later readers back for up to `hold_back`, but never an owner that already
-//! holds the lock. `tests/sim/rwlock.rs` asserts the exact time.
+//! `Prefer::Writers`: a waiting writer holds later readers back for up to `max_reader_delay`, but never an owner that
+//! already holds the lock. `tests/sim/rwlock.rs` asserts the exact time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,21 +12,31 @@ use crate::rig::{HOUR, Inside, granted, marked, marks, passes, served, unlock_al
 use bed::{Bed, PATIENCE, ends, enter, eventually, in_vain, ms, passer, rw, secs};
 
 /// A client whose readers are held back for this long.
-async fn patient(bed: &Bed, hold_back: Duration) -> Client {
-    bed.connect(bed.builder().hold_back(hold_back).poll_cap(ms(300))).await
+async fn patient(bed: &Bed, max_reader_delay: Duration) -> Client {
+    bed.connect(bed.builder().configure(|options| {
+        options.max_reader_delay = max_reader_delay;
+        options.poll_cap = ms(300);
+    }))
+    .await
 }
 
 /// A client whose writers are preferred. Their marks last for hours.
 async fn preferring(bed: &Bed) -> Client {
-    bed.connect(bed.builder().prefer(Prefer::Writers).poll_cap(HOUR)).await
+    bed.connect(bed.builder().configure(|options| (options.prefer, options.poll_cap) = (Prefer::Writers, HOUR))).await
 }
 
 /// A waiting writer holds back readers of its own and of other clients, whatever their preference and way to acquire.
-/// Readers with a `hold_back` of zero are not held back.
+/// Readers with a `max_reader_delay` of zero are not held back.
 #[tokio::test]
 async fn new_readers_are_held_back_by_waiting_writer() {
     rw(async |bed| {
-        let own = bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(HOUR).poll_cap(HOUR)).await;
+        let own = bed
+            .connect(bed.builder().configure(|options| {
+                options.prefer = Prefer::Writers;
+                options.max_reader_delay = HOUR;
+                options.poll_cap = HOUR;
+            }))
+            .await;
         let (client, other) = (patient(bed, HOUR).await, patient(bed, HOUR).await);
         let me = client.owner();
         let first = enter(&client.rw("a").read(), &me).await;
@@ -69,7 +79,12 @@ async fn new_readers_are_held_back_by_waiting_writer() {
 #[tokio::test]
 async fn owner_of_write_hold_is_not_held_back() {
     rw(async |bed| {
-        let client = bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(HOUR)).await;
+        let client = bed
+            .connect(bed.builder().configure(|options| {
+                options.prefer = Prefer::Writers;
+                options.max_reader_delay = HOUR;
+            }))
+            .await;
         let (other, me) = (preferring(bed).await, client.owner());
         let lock = client.rw("a");
         let writing = enter(&lock.write(), &me).await;
@@ -91,14 +106,17 @@ async fn owner_of_write_hold_is_not_held_back() {
 }
 
 /// A live writer renews its mark (its entry among the waiting writers). The mark of a writer that is cut off expires two
-/// poll caps after it was set. Until then, it holds each reader back for up to `hold_back`.
+/// poll caps after it was set. Until then, it holds each reader back for up to `max_reader_delay`.
 #[tokio::test]
 async fn mark_of_writer_that_is_cut_off_expires_and_admits_readers() {
     rw(async |bed| {
         let (client, endless) = (patient(bed, ms(400)).await, patient(bed, HOUR).await);
         let first = client.rw("a").read().lock().await.unwrap();
         let proxy = bed.proxy();
-        let preferring = bed::builder(&proxy.url()).prefer(Prefer::Writers).poll_cap(secs(1));
+        let preferring = bed::builder(&proxy.url()).configure(|options| {
+            options.prefer = Prefer::Writers;
+            options.poll_cap = secs(1);
+        });
         let own = bed.connect(preferring.watchdog(HOUR).command_timeout(PATIENCE)).await;
         let writer = waiter(&own, Flavour::Write, "a");
         marked(bed, "a").await;
@@ -128,7 +146,12 @@ async fn mark_of_writer_that_is_cut_off_expires_and_admits_readers() {
 async fn waiters_send_no_commands_until_woken() {
     rw(async |bed| {
         let holder = bed.still_client().await;
-        let builder = || bed.still_builder().prefer(Prefer::Writers).hold_back(HOUR);
+        let builder = || {
+            bed.still_builder().configure(|options| {
+                options.prefer = Prefer::Writers;
+                options.max_reader_delay = HOUR;
+            })
+        };
         let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
         let first = holder.rw("a").read().lock().await.unwrap();
         let writers: Vec<_> = (0..10).map(|n| passer(clients[n % 2].rw("a").write())).collect();

@@ -13,7 +13,13 @@ async fn client_as(bed: &Bed, name: &str, rules: &[&str]) -> Client {
     let () = bed.admin.cmd(&setuser).await;
     let url = bed.server.url().replace("redis://", &format!("redis://{name}:pw@"));
     let patient = builder(&url).watchdog(HOUR).command_timeout(PATIENCE);
-    bed.connect(patient.preflight(false).prefer(Prefer::Writers).poll_cap(ms(200)).coalesce(false)).await
+    bed.connect(patient.configure(|options| {
+        options.preflight = false;
+        options.prefer = Prefer::Writers;
+        options.poll_cap = ms(200);
+        options.batching = false;
+    }))
+    .await
 }
 
 /// Lists half-done work: a key without a TTL, a read hold without its cover (key that lives as long as one read hold),

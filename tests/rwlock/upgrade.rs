@@ -77,7 +77,13 @@ async fn upgrade_by_reader_is_refused_at_once() {
 async fn waiting_writer_is_refused_when_its_owner_reads() {
     rw(async |bed| {
         for prefer in [Prefer::Readers, Prefer::Writers] {
-            let client = bed.connect(bed.builder().poll_cap(ms(300)).prefer(prefer).hold_back(ms(200))).await;
+            let client = bed
+                .connect(bed.builder().configure(|options| {
+                    options.poll_cap = ms(300);
+                    options.prefer = prefer;
+                    options.max_reader_delay = ms(200);
+                }))
+                .await;
             let other = bed.client().await;
             let (lock, me) = (client.rw("a"), client.owner());
             let beside = other.rw("a").read().lock().await.unwrap();

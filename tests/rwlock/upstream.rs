@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use distlock::{Client, DistLock as _, Flavour, Prefer};
+use distlock::{Client, Flavour, Prefer};
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
@@ -71,12 +71,13 @@ async fn crowd(clients: &[Client], tasks: usize, rounds: u64) -> i64 {
 async fn random_readers_and_writers_exclude_each_other() {
     rw(async |bed| {
         // The clients do not poll, so only messages and hand-overs wake waiters.
-        let builder = || bed.builder().watchdog(HOUR).command_timeout(PATIENCE).poll_cap(HOUR);
+        let builder =
+            || bed.builder().watchdog(HOUR).command_timeout(PATIENCE).configure(|options| options.poll_cap = HOUR);
         crowd(&[bed.connect(builder()).await], 15, 25).await;
         let mut clients = Vec::new();
         for n in 0..16 {
             let prefer = if n % 2 == 0 { Prefer::Readers } else { Prefer::Writers };
-            clients.push(bed.connect(builder().prefer(prefer)).await);
+            clients.push(bed.connect(builder().configure(|options| options.prefer = prefer)).await);
         }
         let most = crowd(&clients, 16, 30).await;
         assert!(most > 1, "never two readers at a time");
@@ -88,7 +89,7 @@ async fn random_readers_and_writers_exclude_each_other() {
 
 /// Acquires both halves of each name while a writer waits. The only keys are the hash, a cover and the mark.
 async fn both_halves_of(names: &[&str], bed: &Bed) {
-    let client = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
+    let client = bed.connect(bed.builder().configure(|options| options.prefer = Prefer::Writers)).await;
     for name in names {
         let (lock, me) = (client.rw(name), client.owner());
         let (writing, reading) = (enter(&lock.write(), &me).await, enter(&lock.read(), &me).await);

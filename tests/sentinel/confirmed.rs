@@ -11,7 +11,10 @@ use crate::{end, lock, secs, still_sentinels};
 async fn with_confirm_primary_a_hold_is_lost_without_a_majority_of_sentinels() {
     let bed = still_sentinels().await;
     let connect = async |confirm: bool| {
-        let builder = bed::builder(&bed.url()).watchdog(secs(20)).command_timeout(secs(6)).confirm_primary(confirm);
+        let builder = bed::builder(&bed.url())
+            .watchdog(secs(20))
+            .command_timeout(secs(6))
+            .configure(|options| options.confirm_primary = confirm);
         builder.connect().await.unwrap()
     };
     let (with, without) = (connect(true).await, connect(false).await);

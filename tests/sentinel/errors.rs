@@ -1,6 +1,6 @@
 //! Errors while connecting to sentinels and replicated servers.
 
-use distlock::Error;
+use distlock::{Credentials, Error};
 use distlock_support::{RedisServer, Replicas, ReplicasOptions, SentinelsOptions};
 
 use crate::{Sentinels, all_connections, client, connections, end, secs, still_sentinels, turn};
@@ -57,7 +57,7 @@ async fn sentinels_and_servers_have_their_own_logins() {
     let options = SentinelsOptions::default().servers(servers).down_after(60_000);
     let bed = Sentinels::start(options.user("watcher", "of-sentinels")).await;
     let url = bed.url();
-    let with = |user: &str, password: &str| bed::builder(&url).sentinel_username(user).sentinel_password(password);
+    let with = |user: &str, password: &str| bed::builder(&url).sentinel_login(Credentials::new(user, password));
     let one = with("watcher", "of-sentinels").connect().await.unwrap();
     turn(&one, "x").await;
     end(one).await;

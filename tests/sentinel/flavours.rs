@@ -1,7 +1,7 @@
 //! Locks at a primary that does not change.
 
 use bed::PATIENCE;
-use distlock::{DistLock as _, Flavour, MultiLock, RedLock};
+use distlock::{Flavour, MultiLock, RedLock};
 use distlock_support::{RedisServer, Replicas, ReplicasOptions};
 use futures::future::join_all;
 
@@ -9,7 +9,12 @@ use crate::{FLAVOURS, all_connections, client, connections, end, eventually, loc
 
 async fn every_flavour(url: &str) {
     let one = client(url).await;
-    let other = bed::builder(url).watchdog(secs(3600)).poll_cap(secs(3600)).connect().await.unwrap();
+    let other = bed::builder(url)
+        .watchdog(secs(3600))
+        .configure(|options| options.poll_cap = secs(3600))
+        .connect()
+        .await
+        .unwrap();
     for flavour in FLAVOURS {
         let name = format!("every:{flavour}");
         let guard = lock(&one, flavour, &name).lock().await.unwrap();

@@ -67,7 +67,12 @@ async fn release_all(held: Vec<Guard>, waiters: [JoinHandle<Guard>; 5], others: 
 async fn holds_and_waits_survive_a_failover(how: How) {
     let bed = sentinels().await;
     let one = bed::builder(&bed.url()).watchdog(secs(3600)).connect().await.unwrap();
-    let two = bed::builder(&bed.url()).watchdog(secs(3600)).poll_cap(secs(3600)).connect().await.unwrap();
+    let two = bed::builder(&bed.url())
+        .watchdog(secs(3600))
+        .configure(|options| options.poll_cap = secs(3600))
+        .connect()
+        .await
+        .unwrap();
     let names: Vec<String> = (0..20).map(|n| format!("kept:{n}")).collect();
     let locks: Vec<_> = names.iter().map(|name| lock(&one, Flavour::Reentrant, name)).collect();
     let guards = lock_all(&locks).await;

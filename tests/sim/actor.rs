@@ -101,7 +101,7 @@ impl Actor {
         let took = began.elapsed();
         match acquired {
             Ok(Some(guard)) => {
-                let token = guard.token();
+                let token = guard.fencing_token().ok();
                 let hold = stage.enter(name, half, guard, !leased, owner.is_none());
                 self.note_token(hold, half, token, began, owner.is_none());
                 Some(hold)

@@ -79,7 +79,7 @@ fn crowds(flavours: &'static [Flavour]) {
         let limit = [0, 2, 16][seed as usize % 3];
         let party = || {
             Party::new(&server, LinkOptions::default(), |options| {
-                (options.handoff_limit, options.subscription_linger) = (limit, linger);
+                (options.local_handoff_limit, options.subscription_linger) = (limit, linger);
             })
         };
         let parties = [party(), party()];

@@ -41,7 +41,7 @@ impl Scene {
                 options.command_timeout = ms(100);
                 options.subscribe_timeout = ms(100);
                 options.poll_cap = POLL_CAP;
-                options.coalesce = n != 1;
+                options.batching = n != 1;
             });
             if rough {
                 let lose = 0.02;

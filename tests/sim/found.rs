@@ -198,7 +198,7 @@ fn waiter_does_not_take_hold_of_other_client_for_grant() {
 fn renewal_of_long_lease_does_not_renew_newer_watched_hold() {
     virtually(|| async {
         let Pair { server, ours, mine, me, .. } =
-            Pair::new(Flavour::Read, way(ms(1000)), |options| options.coalesce = false);
+            Pair::new(Flavour::Read, way(ms(1000)), |options| options.batching = false);
         let _long = enter(&*mine, &me, 300_000).await;
         // The round teaches the server the script.
         ours.client.renew_now().await;

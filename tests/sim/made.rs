@@ -27,7 +27,7 @@ pub fn party(server: &SimServer, prefer: Prefer) -> Party {
         options.fair_wait = FAIR_WAIT;
         options.retry_delay = (ms(20), ms(40));
         options.prefer = prefer;
-        options.hold_back = HOLD_BACK;
+        options.max_reader_delay = HOLD_BACK;
     })
 }
 

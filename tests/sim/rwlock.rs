@@ -43,7 +43,7 @@ fn short_writer_mark_does_not_shorten_mark_of_other_writer() {
             party(&server, |options| {
                 options.prefer = Prefer::Writers;
                 options.poll_cap = ms(cap);
-                options.hold_back = ms(2000);
+                options.max_reader_delay = ms(2000);
             })
         });
         let reader = other.client.rw(NAME).read().lock().await.unwrap();
@@ -64,7 +64,7 @@ fn short_writer_mark_does_not_shorten_mark_of_other_writer() {
     });
 }
 
-/// Each reader is held back for `hold_back`, whenever other readers of its process began to wait.
+/// Each reader is held back for `max_reader_delay`, whenever other readers of its process began to wait.
 #[test]
 fn each_reader_is_held_back_for_hold_back_time() {
     virtually(async || {
@@ -73,7 +73,7 @@ fn each_reader_is_held_back_for_hold_back_time() {
         let [us, reads, writes] = [(); 3].map(|()| {
             party(&server, |options| {
                 options.prefer = Prefer::Writers;
-                options.hold_back = ms(HOLD_BACK);
+                options.max_reader_delay = ms(HOLD_BACK);
             })
         });
         let reader = reads.client.rw(NAME).read().lock().await.unwrap();

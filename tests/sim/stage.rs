@@ -177,7 +177,7 @@ impl Stage {
                     self.wrong(format!("L2: {name} never ends"));
                 }
                 if self.weather.is_rw() {
-                    let bound = self.weather.wake_bound() + self.weather.hold_back;
+                    let bound = self.weather.wake_bound() + self.weather.max_reader_delay;
                     let (wrong, is_live) = self.readers.look(&self.server, n, bound);
                     wrong.into_iter().for_each(|wrong| self.wrong(wrong));
                     // Dead readers exclude nobody.

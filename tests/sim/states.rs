@@ -41,7 +41,7 @@ impl Sight {
             options.subscription_linger = ms(3_600_000);
             // So long that nobody polls.
             options.poll_cap = ms(60_000);
-            options.hold_back = ms(60_000);
+            options.max_reader_delay = ms(60_000);
         })
     }
 

@@ -174,7 +174,7 @@ fn bound(case: &Case) -> Duration {
         Fault::None if queued && case.op.is_shared() => 2 * ROUND_TRIP + FAIR_WAIT.min(WATCHDOG),
         // Covers of readers that were removed by force stay until they expire, as in Redisson.
         Fault::None if case.op == Op::ForceUnlock && case.made == Made::One(Flavour::Read) => 2 * ROUND_TRIP + WATCHDOG,
-        // Some readers wait for the whole `hold_back`.
+        // Some readers wait for the whole `max_reader_delay`.
         Fault::None if case.scene == Scene::HeldBack => 2 * ROUND_TRIP + ms(50) + HOLD_BACK,
         Fault::None if case.scene == Scene::Away => undone,
         Fault::None => 2 * ROUND_TRIP + ms(50),

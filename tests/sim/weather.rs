@@ -36,9 +36,10 @@ pub struct Weather {
     pub passes: u32,
     /// Lifetime of a waiter's place in a fair queue without refreshes.
     pub fair_wait: Duration,
-    /// For read-write locks: the preference of each client. `hold_back`: how long readers yield to preferred writers.
+    /// For read-write locks: the preference of each client. `max_reader_delay`: how long readers yield to preferred
+    /// writers.
     prefer: Vec<Prefer>,
-    pub hold_back: Duration,
+    pub max_reader_delay: Duration,
     link: LinkOptions,
     chaos: Chaos,
     /// The name that is forced open at random times.
@@ -87,7 +88,7 @@ impl Weather {
             passes: [0, 1, 16][dice.below(3) as usize],
             fair_wait: ms(5000),
             prefer: Vec::new(),
-            hold_back: Duration::ZERO,
+            max_reader_delay: Duration::ZERO,
             link,
             chaos,
             forced: (kind == Kind::Storm && names > 1).then_some(0),
@@ -103,7 +104,7 @@ impl Weather {
             let prefer = |_| if dice.below(2) < share { Prefer::Writers } else { Prefer::Readers };
             weather.prefer = (0..weather.clients).map(prefer).collect();
             if weather.prefer.contains(&Prefer::Writers) {
-                weather.hold_back = ms(dice.below(400));
+                weather.max_reader_delay = ms(dice.below(400));
             }
         }
         weather
@@ -130,10 +131,10 @@ impl Weather {
             options.subscription_linger = self.linger;
             options.poll_cap = self.poll_cap;
             options.fair_wait = self.fair_wait;
-            options.handoff_limit = self.passes;
+            options.local_handoff_limit = self.passes;
             options.retry_delay = (ms(10), ms(40));
             options.prefer = self.prefer.get(n).copied().unwrap_or_default();
-            options.hold_back = self.hold_back;
+            options.max_reader_delay = self.max_reader_delay;
         });
         party.link.chaos(self.chaos);
         party
@@ -181,7 +182,7 @@ impl Weather {
         // Holds without guards, and holds whose release was lost, end with their leases.
         let place = if self.flavour == Flavour::Fair { 2 * self.fair_wait } else { Duration::ZERO };
         // The last acquired hold may last this long.
-        place + self.hold_back + ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
+        place + self.max_reader_delay + ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
     }
 
     pub async fn happen(&self, stage: &Stage, dice: &mut Numbers) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use distlock::{Acquire, Backoff, DistLock as _, Flavour, Released};
+use distlock::{Acquire, Backoff, Flavour, Released};
 use tokio::task::JoinSet;
 
 use crate::rig::spin;
@@ -37,7 +37,7 @@ async fn state_in_redis_is_hash_of_reentrant_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spin_and_reentrant_locks_exclude_each_other() {
     spin(async |bed| {
-        let quick = || bed.builder().poll_cap(ms(50));
+        let quick = || bed.builder().configure(|options| options.poll_cap = ms(50));
         let clients = [bed.connect(quick()).await, bed.connect(quick()).await];
         let counter = Arc::new(Counter::default());
         let mut tasks = JoinSet::new();

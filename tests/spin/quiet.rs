@@ -1,6 +1,5 @@
 //! Spin locks neither publish nor subscribe. `client/acl.rs` has a login that may do neither.
 
-use distlock::DistLock as _;
 use tokio::task::JoinSet;
 
 use crate::rig::spin;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use distlock::{Acquire, DistLock, Flavour, Striped};
+use distlock::{Acquire, Flavour, Striped};
 use distlock_support::{Numbers, slot_of};
 
 use crate::segments::{SEGMENTS, any, waits_for_each};
@@ -15,7 +15,7 @@ use bed::{ends, idle, ms, reentrant, secs};
 #[tokio::test]
 async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
     reentrant(async |bed| {
-        let client = bed.connect(bed.builder().subscription_linger(ms(20))).await;
+        let client = bed.connect(bed.builder().configure(|options| options.subscription_linger = ms(20))).await;
         let other = bed.connect(bed.builder().watchdog(secs(600))).await;
         let thirds: HashSet<_> = (0..SEGMENTS).map(|n| slot_of(format!("s:{n}")) / 5_462).collect();
         assert!(thirds.len() > 1, "in a cluster they are not all on one primary");
@@ -31,7 +31,7 @@ async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
                 // The lease is longer than the test, so leftovers stay visible.
                 let how = |is_free| Acquire::new().lease(secs(600)).wait(if is_free { secs(600) } else { ms(60) });
                 let look = async |when: String| only_left(bed, &client, &keys, &when).await;
-                let any = async || Ok(striped.any(how(taken < SEGMENTS)).await?.map(|(_, guard)| guard));
+                let any = async || Ok(striped.acquire_any(how(taken < SEGMENTS)).await?.map(|(_, guard)| guard));
                 at_each_await(any, look).await;
                 let all = striped.all();
                 at_each_await(async || all.acquire(how(taken == 0)).await, look).await;
@@ -49,7 +49,7 @@ async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_dropped_at_random_points_leave_no_keys() {
     reentrant(async |bed| {
-        let builder = || bed.builder().subscription_linger(ms(100)).watchdog(secs(600));
+        let builder = || bed.builder().configure(|options| options.subscription_linger = ms(100)).watchdog(secs(600));
         let (client, holder) = (bed.connect(builder()).await, bed.connect(builder()).await);
         for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Spin] {
             let striped = Striped::over(&client, flavour, "s", SEGMENTS);
@@ -70,7 +70,7 @@ async fn acquires_dropped_at_random_points_leave_no_keys() {
                         let mut numbers = Numbers::new(n + 1);
                         for _ in 0..60 {
                             let pause = Duration::from_micros(numbers.below(4_000));
-                            match tokio::time::timeout(pause, striped.any(Acquire::new())).await {
+                            match tokio::time::timeout(pause, striped.acquire_any(Acquire::new())).await {
                                 Ok(Ok(Some((_, guard)))) if numbers.below(2) == 0 => drop(guard),
                                 Ok(Ok(Some((_, guard)))) => drop(guard.unlock().await.unwrap()),
                                 Ok(Ok(None)) => panic!("a wait without limit ran out"),

@@ -1,7 +1,7 @@
 //! The cost of a striped lock: one command for each segment that is tried. No timer fires during these tests.
 
 use bed::{Bed, becomes, eventually, idle, passer, reentrant};
-use distlock::{Client, DistLock as _};
+use distlock::Client;
 
 use crate::segments::{SEGMENTS, any, waits_for_each};
 

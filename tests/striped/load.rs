@@ -20,7 +20,7 @@ async fn segment_has_one_holder_and_all_segments_are_used() {
                 tokio::spawn(async move {
                     for turn in 0..EACH {
                         let (at, guard) = if turn % 4 == 0 {
-                            let at = striped.of(format!("key {n} {turn}")).unwrap();
+                            let at = striped.segment_of(format!("key {n} {turn}")).unwrap();
                             (at, ends("the segment of a key", striped.segment(at).unwrap().lock()).await.unwrap())
                         } else {
                             ends("any segment", any(&striped)).await

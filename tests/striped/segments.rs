@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use bed::{becomes, ends, idle, ms, passer, reentrant, waits_in_vain};
-use distlock::{Acquire, Client, DistLock, Flavour, Guard, Released, Striped};
+use distlock::{Acquire, Client, Flavour, Guard, Released, Striped};
 use tokio::task::JoinHandle;
 
 pub const SEGMENTS: usize = 4;
 
 pub async fn any(striped: &Striped) -> (usize, Guard) {
-    striped.any(Acquire::new()).await.unwrap().unwrap()
+    striped.acquire_any(Acquire::new()).await.unwrap().unwrap()
 }
 
 pub async fn waits_for_each(client: &Client) {

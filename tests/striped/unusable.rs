@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Acquire, Client, Deadlock, DistLock as _, Error, Flavour, Released, Striped};
+use distlock::{Acquire, Client, Deadlock, Error, Flavour, Released, Striped};
 use distlock_support::RedisServer;
 use futures::future::join_all;
 
@@ -26,7 +26,7 @@ async fn a_server_that_does_not_answer_is_an_error((fails, recovers): (Change, C
     let me = client.owner();
     let how = || Acquire::new().wait(secs(5));
     let ways = [how(), how().owner(&me), how().owner(&me).not_reentrant()];
-    let any = join_all(ways.into_iter().map(|how| striped.any(how)));
+    let any = join_all(ways.into_iter().map(|how| striped.acquire_any(how)));
     let (any, one) = ends("waits of 5 s", async { tokio::join!(any, single.lock_for(secs(5))) }).await;
     assert!(one.as_ref().is_err_and(silent), "a single lock: {one:?}");
     for outcome in any {
@@ -37,7 +37,7 @@ async fn a_server_that_does_not_answer_is_an_error((fails, recovers): (Change, C
     recovers(&server);
     bed::idle(&client).await;
     // The first commands may have to open connections again.
-    bed::eventually("it is acquired again", async || match striped.any(Acquire::new().wait(secs(10))).await {
+    bed::eventually("it is acquired again", async || match striped.acquire_any(Acquire::new().wait(secs(10))).await {
         Ok(Some((_, guard))) => guard.unlock().await.is_ok(),
         _ => false,
     })
@@ -54,7 +54,7 @@ bed::cases!(on two threads, a_server_that_does_not_answer_is_an_error:
 /// repeated.
 async fn waits_in_vain(striped: &Striped, how: Acquire, first: Duration, is_bad: impl Fn(&Error) -> bool) {
     let busy = with_longer_waits(first, async |wait| {
-        let busy = striped.any(how.clone().wait(wait)).await.map(|got| got.map(|(_, guard)| guard));
+        let busy = striped.acquire_any(how.clone().wait(wait)).await.map(|got| got.map(|(_, guard)| guard));
         (!busy.as_ref().is_err_and(&is_bad)).then_some(busy)
     })
     .await;
@@ -75,14 +75,14 @@ async fn unusable_segment_fails_no_caller_that_another_serves(flavour: Flavour) 
                 3 => Acquire::new().wait(secs(60)).owner(&me).not_reentrant(),
                 _ => Acquire::new(),
             };
-            let (at, guard) = striped.any(how).await.unwrap().expect("three segments are free");
+            let (at, guard) = striped.acquire_any(how).await.unwrap().expect("three segments are free");
             assert_ne!(at, 1, "the bad segment was granted");
             guard.unlock().await.unwrap();
         }
         // If the other segments are busy, the result is busy. A waiter acquires the first segment that is released.
         let mut guards = Vec::new();
         for _ in 0..3 {
-            guards.push(striped.any(Acquire::new()).await.unwrap().unwrap().1);
+            guards.push(striped.acquire_any(Acquire::new()).await.unwrap().unwrap().1);
         }
         assert!(striped.try_lock().await.unwrap().is_none(), "a fourth holder");
         for how in [Acquire::new(), Acquire::new().owner(&me)] {
@@ -90,7 +90,7 @@ async fn unusable_segment_fails_no_caller_that_another_serves(flavour: Flavour) 
         }
         let waiting = [Acquire::new(), Acquire::new().owner(&me), Acquire::new().wait(secs(600))].map(|how| {
             let striped = striped.clone();
-            tokio::spawn(async move { striped.any(how).await.unwrap().unwrap().1.unlock().await.unwrap() })
+            tokio::spawn(async move { striped.acquire_any(how).await.unwrap().unwrap().1.unlock().await.unwrap() })
         });
         bed::eventually("they wait", async || client.stats().waiting >= 3).await;
         drop(guards);
@@ -111,7 +111,7 @@ async fn unusable_segment_fails_no_caller_that_another_serves(flavour: Flavour) 
         }
         for how in [Acquire::new().wait(ms(0)), Acquire::new().wait(secs(20)), Acquire::new()] {
             for how in [how.clone(), how.owner(&me)] {
-                let told = ends("an acquire with bad segments only", striped.any(how)).await;
+                let told = ends("an acquire with bad segments only", striped.acquire_any(how)).await;
                 assert!(matches!(told, Err(Error::WrongType { .. })), "{told:?}");
             }
         }
@@ -129,7 +129,11 @@ bed::cases!(on two threads, unusable_segment_fails_no_caller_that_another_serves
 
 /// A client that soon notices changes of a key. It retries seldom, so an error soon ends its wait at a segment.
 async fn brisk(bed: &Bed) -> Client {
-    bed.connect(bed.builder().poll_cap(ms(200)).retry_attempts(1).retry_delay((ms(10), ms(50)))).await
+    bed.connect(bed.builder().retry_attempts(1).configure(|options| {
+        options.poll_cap = ms(200);
+        options.retry_delay = (ms(10), ms(50));
+    }))
+    .await
 }
 
 /// Makes another owner hold this segment for longer than the test.
@@ -159,7 +163,7 @@ async fn segment_is_used_again_after_its_key_is_repaired() {
         spoil(bed, "s:0").await;
         hold(bed, "s:1").await;
         let lock = striped.clone();
-        let waiting = tokio::spawn(async move { lock.any(Acquire::new()).await });
+        let waiting = tokio::spawn(async move { lock.acquire_any(Acquire::new()).await });
         waits_for(&client, 1).await;
         hold(bed, "s:0").await;
         waits_for(&client, 2).await;
@@ -181,7 +185,7 @@ async fn waiter_fails_when_all_segments_go_bad() {
             hold(bed, "s:0").await;
             hold(bed, "s:1").await;
             let label = format!("{how:?}");
-            let waiting = tokio::spawn(async move { striped.any(how).await });
+            let waiting = tokio::spawn(async move { striped.acquire_any(how).await });
             waits_for(&client, 2).await;
             spoil(bed, "s:0").await;
             spoil(bed, "s:1").await;
@@ -206,22 +210,22 @@ async fn segment_held_by_same_owner_is_skipped() {
         let held = striped.segment(1).unwrap().acquire(how()).await.unwrap().unwrap();
         // The result does not depend on the segment at which the search begins.
         for _ in 0..6 {
-            let (at, guard) = striped.any(how().wait(secs(600))).await.unwrap().expect("two are free");
+            let (at, guard) = striped.acquire_any(how().wait(secs(600))).await.unwrap().expect("two are free");
             assert_ne!(at, 1);
             guard.unlock().await.unwrap();
         }
-        let not_again = striped.any(how().not_reentrant()).await;
+        let not_again = striped.acquire_any(how().not_reentrant()).await;
         let is_own = |error: &Error| matches!(error, Error::WouldDeadlock { why: Deadlock::NotReentrant, .. });
         assert!(not_again.as_ref().is_err_and(is_own), "{not_again:?}");
         let others = [0, 2].map(|n| striped.segment(n).unwrap());
         let (first, second) = (others[0].lock().await.unwrap(), others[1].lock().await.unwrap());
         for _ in 0..2 {
-            let busy = striped.any(how().wait(ms(0))).await.map(|got| got.map(|(_, guard)| guard));
+            let busy = striped.acquire_any(how().wait(ms(0))).await.map(|got| got.map(|(_, guard)| guard));
             assert!(in_vain(&busy), "others have the rest: {busy:?}");
             waits_in_vain(&striped, how(), ms(50), is_own).await;
         }
         let (lock, again) = (striped.clone(), how());
-        let waiting = tokio::spawn(async move { lock.any(again).await });
+        let waiting = tokio::spawn(async move { lock.acquire_any(again).await });
         waits_for(&client, 2).await;
         first.unlock().await.unwrap();
         let (at, guard) = ends("the waiter", waiting).await.unwrap().unwrap().unwrap();
@@ -229,7 +233,7 @@ async fn segment_held_by_same_owner_is_skipped() {
         second.unlock().await.unwrap();
         let last = others[1].acquire(how()).await.unwrap().unwrap();
         // The owner holds all segments, so it would wait for itself.
-        let told = ends("an acquire of what is all its own", striped.any(how())).await;
+        let told = ends("an acquire of what is all its own", striped.acquire_any(how())).await;
         assert!(told.as_ref().is_err_and(is_own), "{told:?}");
         for guard in [held, guard, last] {
             guard.unlock().await.unwrap();

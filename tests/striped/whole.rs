@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use distlock::{Acquire, DistLock, Error, Flavour, NotHeld, Released, Striped};
+use distlock::{Acquire, Error, Flavour, NotHeld, Released, Striped};
 use distlock_support::slot_of;
 
 use crate::segments::{SEGMENTS, any};
@@ -14,20 +14,23 @@ use bed::{reentrant, secs};
 async fn segment_of_key_is_stable_and_evenly_spread() {
     reentrant(async |bed| {
         let client = bed.client().await;
-        let of = |segments: usize, key: &str| client.striped("x", segments).of(key).unwrap();
+        let of = |segments: usize, key: &str| client.striped("x", segments).segment_of(key).unwrap();
         let keys = ["", "a", "b", "order:1", "order:2", "ключ", "a rather long key, longer than any word"];
         let golden: Vec<_> = [2, 8, 1_000].map(|n| keys.map(|key| of(n, key))).to_vec();
         assert_eq!(golden, GOLDEN, "other numbers than before");
         let striped = client.striped("other", 8);
-        assert_eq!(striped.of([0_u8, 255]), Striped::over(&client, Flavour::Fair, "x", 8).of([0_u8, 255]));
+        assert_eq!(
+            striped.segment_of([0_u8, 255]),
+            Striped::over(&client, Flavour::Fair, "x", 8).segment_of([0_u8, 255])
+        );
         // Every key has a segment, and keys are spread evenly.
         let mut seen = [0_u32; 8];
         for n in 0..8_000 {
-            seen[striped.of(format!("key {n}")).unwrap()] += 1;
+            seen[striped.segment_of(format!("key {n}")).unwrap()] += 1;
         }
         assert!(seen.iter().all(|count| (850..1_150).contains(count)), "{seen:?}");
-        assert_eq!(client.striped("x", 1).of("a"), Some(0));
-        assert_eq!(client.striped("x", 0).of("a"), None);
+        assert_eq!(client.striped("x", 1).segment_of("a"), Some(0));
+        assert_eq!(client.striped("x", 0).segment_of("a"), None);
     })
     .await;
 }
@@ -64,7 +67,7 @@ async fn striped_lock_without_segments_is_refused() {
         let config = |error: Error| assert!(matches!(error, Error::Config { .. }), "{error:?}");
         config(none.try_lock().await.unwrap_err());
         config(none.lock().await.unwrap_err());
-        config(none.any(Acquire::new().wait(secs(1))).await.unwrap_err());
+        config(none.acquire_any(Acquire::new().wait(secs(1))).await.unwrap_err());
         config(none.state().await.unwrap_err());
         config(none.force_unlock().await.unwrap_err());
         config(none.release(&me).await.unwrap_err());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bed::secs;
-use distlock::{Builder, Client, DistLock as _, Error, Flavour, Tls};
+use distlock::{Builder, Client, Error, Flavour, Tls};
 use distlock_support::cluster::key_in;
 use distlock_support::{Cluster, ClusterOptions, Node};
 
@@ -19,7 +19,7 @@ async fn three(folder: &std::path::Path) -> Cluster {
 
 /// Builders of the test's second process, one over fred and one over this crate's own connections.
 fn builders() -> [Builder; 2] {
-    BOTH.map(|direct| outer().direct(direct))
+    BOTH.map(|direct| outer().configure(|options| options.use_fred = !direct))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,7 +90,14 @@ async fn inner_locks_on_every_primary_wake_waiters() {
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_a_lock_is_kept_while_its_slot_moves() {
-    let client = outer().direct(true).scan_interval(secs(3600)).connect().await.unwrap();
+    let client = outer()
+        .configure(|options| {
+            options.use_fred = false;
+            options.scan_interval = Some(secs(3600));
+        })
+        .connect()
+        .await
+        .unwrap();
     let name = key_in(SLOTS[0], "moves:");
     let guard = client.reentrant(&name).lock().await.unwrap();
     // The next query of the map is an hour away. Until then, only a redirect reports the move.

@@ -30,7 +30,7 @@ async fn commands_queued_while_the_server_is_frozen_are_sent_after_it_recovers()
     for direct in BOTH {
         // Commands, leases and intervals between pings are longer than the test on any machine.
         let builder = server.builder(direct, server.tls()).watchdog(secs(3600)).command_timeout(secs(600));
-        let client = builder.ping_interval(secs(3600)).connect().await.unwrap();
+        let client = builder.configure(|options| options.ping_interval = secs(3600)).connect().await.unwrap();
         let name = |n: usize| format!("{n}:{}", "x".repeat(4_000));
         server.server.stop();
         let calls: Vec<_> = (0..CALLS)

@@ -23,7 +23,7 @@ mod secrets;
 mod sentinel;
 #[cfg(not(feature = "native-tls"))]
 mod wrong;
-#[cfg(feature = "config")]
+#[cfg(feature = "redisson-yaml")]
 mod yaml;
 
 use std::path::Path;
@@ -65,7 +65,10 @@ fn url() -> String {
 /// A client of the outer test's server. Only a message wakes its waiters.
 fn outer() -> Builder {
     let hour = bed::secs(3600);
-    Client::builder(&url()).command_timeout(bed::secs(10)).connect_timeout(PATIENCE).poll_cap(hour)
+    Client::builder(&url())
+        .command_timeout(bed::secs(10))
+        .connect_timeout(PATIENCE)
+        .configure(|options| options.poll_cap = hour)
 }
 
 #[cfg(not(feature = "native-tls"))]

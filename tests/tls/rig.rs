@@ -78,12 +78,10 @@ impl Secure {
 /// A client that does not retry, and soon notices closed connections.
 pub fn brisk(url: &str, direct: bool) -> Builder {
     ears::listen();
-    Client::builder(url)
-        .direct(direct)
-        .command_timeout(secs(10))
-        .connect_timeout(PATIENCE)
-        .retry_attempts(0)
-        .ping_interval(ms(500))
+    Client::builder(url).command_timeout(secs(10)).connect_timeout(PATIENCE).retry_attempts(0).configure(|options| {
+        options.use_fred = !direct;
+        options.ping_interval = ms(500);
+    })
 }
 
 pub const BOTH: [bool; 2] = [false, true];

@@ -38,7 +38,8 @@ async fn locks_follow_the_primary_over_tls() {
     let of_sentinels = || Tls::new().ca_file(authority.file("ca.pem")).server_name("locks.internal");
     let of_servers = || of_sentinels().client_certificate(&certificate, &key);
     for direct in BOTH {
-        let builder = |tls: Tls| -> Builder { brisk(&url, direct).sentinel_password(OF_SENTINELS).tls(tls) };
+        let builder =
+            |tls: Tls| -> Builder { brisk(&url, direct).sentinel_login(Credentials::password(OF_SENTINELS)).tls(tls) };
         let right = || builder(of_servers()).sentinel_tls(of_sentinels());
         works(right()).await;
         // The servers' TLS options also apply to sentinels.
@@ -87,7 +88,7 @@ async fn replicated_servers_acknowledge_over_tls_and_clients_use_a_changed_passw
 
         let builder = builder.acks(Acks::AtLeast(1));
         let client = builder.clone().connect().await.unwrap();
-        let patient = builder.ack_timeout(secs(60)).connect().await.unwrap();
+        let patient = builder.configure(|options| options.ack_timeout = secs(60)).connect().await.unwrap();
         patient.reentrant("acked").lock().await.unwrap().unlock().await.unwrap();
         assert!(admins[servers.primary()].calls("wait").await > 0, "nobody has waited for the replica");
         let replica = servers.node(1 - servers.primary());

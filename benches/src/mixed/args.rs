@@ -137,7 +137,7 @@ pub struct Args {
     /// rw: percentage of the acquires that read
     #[arg(long, value_name = "PERCENT", default_value = "80", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub reads: u8,
-    /// Turn off the option `take_turns` of our clients
+    /// Turn off the option `yield_after_release` of our clients
     #[arg(long)]
     pub no_turns: bool,
     /// Longest hold; each hold is random, from 0 to this
@@ -178,7 +178,7 @@ impl Args {
         let Self { processes, threads, seconds, watchdog_ms, kills, .. } = self;
         let (flavour, java) = (self.flavour.name(), &self.java);
         let reads = if self.flavour == Flavour::Rw { format!(", {} % reads", self.reads) } else { String::new() };
-        let turns = if self.no_turns { ", take_turns off" } else { "" };
+        let turns = if self.no_turns { ", yield_after_release off" } else { "" };
         let faults = if self.kill == Kill::None || *kills == 0 {
             "no faults".to_owned()
         } else {

@@ -25,13 +25,15 @@ const AFTER_FAILURE: Duration = Duration::from_millis(10);
 pub struct Setup {
     pub url: String,
     pub watchdog: Duration,
-    pub take_turns: bool,
+    pub yield_after_release: bool,
 }
 
 pub async fn serve(setup: Option<String>) -> ! {
     let setup = setup.unwrap_or_else(|| panic!("a member needs its setup"));
     let setup: Setup = serde_json::from_str(&setup).unwrap_or_else(|error| panic!("{error} in {setup}"));
-    let builder = Client::builder(&setup.url).watchdog(setup.watchdog).take_turns(setup.take_turns);
+    let builder = Client::builder(&setup.url)
+        .watchdog(setup.watchdog)
+        .configure(|options| options.yield_after_release = setup.yield_after_release);
     // At most a third of the lease, as the option requires. 3 s is the default.
     let builder = builder.command_timeout((setup.watchdog / 3).min(Duration::from_secs(3)));
     let client = builder.connect().await.unwrap_or_else(|error| panic!("distlock: {error}"));

@@ -136,7 +136,7 @@ impl Member {
 
 impl Ours {
     async fn start(args: &Args, url: &str) -> Self {
-        let setup = Setup { url: url.to_owned(), watchdog: args.watchdog(), take_turns: !args.no_turns };
+        let setup = Setup { url: url.to_owned(), watchdog: args.watchdog(), yield_after_release: !args.no_turns };
         let setup = serde_json::to_string(&setup).unwrap_or_else(|error| panic!("{error} in {setup:?}"));
         let program = std::env::current_exe().unwrap_or_else(|error| panic!("this program's path: {error}"));
         let mut child = Command::new(program)

@@ -90,7 +90,7 @@ impl Target {
     /// As [`client`](Self::client).
     pub async fn servers(&self) -> Result<Servers, Failure> {
         // The probe of rights at connect would fail at servers that refuse writes.
-        let client = self.builder()?.preflight(false).connect().await?;
+        let client = self.builder()?.configure(|options| options.preflight = false).connect().await?;
         let info = client.topology();
         let mut servers =
             Servers { client, kind: info.kind, login: self.login()?, primaries: Vec::new(), slots: Vec::new() };

@@ -51,15 +51,15 @@ fn maximal_durations_are_capped() {
         subscription_linger: span,
         poll_cap: span,
         ping_interval: span,
-        handoff_time: span,
-        hold_back: span,
-        scan_interval: span,
+        local_handoff_time: span,
+        max_reader_delay: span,
+        scan_interval: Some(span),
         ack_timeout: span,
         ..Options::default()
     };
     let said = format!("{:?}", options.checked().unwrap());
     assert!(!said.contains(&format!("{span:?}")), "{said}");
-    assert!(said.contains(&format!("scan_interval: {LONGEST_LEASE:?}")), "{said}");
+    assert!(said.contains(&format!("scan_interval: Some({LONGEST_LEASE:?})")), "{said}");
 }
 
 #[test]

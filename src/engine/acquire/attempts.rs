@@ -80,7 +80,7 @@ impl<'a> Attempts<'a> {
         self.found = Found::Usual;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
-            // This reader has yielded to waiting writers for `hold_back`, and no longer yields.
+            // This reader has yielded to waiting writers for `max_reader_delay`, and no longer yields.
             self.manner.gives_way = false;
         }
         let asked_at = self.placement();
@@ -218,7 +218,7 @@ impl<'a> Attempts<'a> {
     /// Remaining time in which this reader yields to waiting writers. None if this is not a read lock.
     pub(super) fn held_back(&self) -> Option<Duration> {
         let engine = &self.request.engine;
-        let left = || engine.options.hold_back.saturating_sub(self.request.deadline.waited());
+        let left = || engine.options.max_reader_delay.saturating_sub(self.request.deadline.waited());
         self.request.protocol.nature().is_shared().then(left)
     }
 

@@ -90,7 +90,7 @@ pub(crate) struct Registry {
     reaper: Reaper,
     limit: u32,
     time: Duration,
-    take_turns: bool,
+    yield_after_release: bool,
     /// Counters for `LONELY` and `TRIED`.
     untaken: AtomicU32,
     releases: AtomicU32,
@@ -116,9 +116,9 @@ impl Registry {
             spares: spare::Spares::default(),
             topology,
             reaper,
-            limit: options.handoff_limit,
-            time: options.handoff_time,
-            take_turns: options.take_turns,
+            limit: options.local_handoff_limit,
+            time: options.local_handoff_time,
+            yield_after_release: options.yield_after_release,
             untaken: AtomicU32::new(0),
             releases: AtomicU32::new(0),
             linger: options.subscription_linger,
@@ -180,7 +180,7 @@ impl Registry {
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return false };
         let time = slot.turns.turn(self.time);
-        let yields = self.take_turns && hold.protocol.courtesy() != Courtesy::None;
+        let yields = self.yield_after_release && hold.protocol.courtesy() != Courtesy::None;
         let turn = match &mut slot.local {
             Some(local) if Arc::ptr_eq(&local.hold, hold) => Some(&mut local.turn),
             _ => slot.shares.get_mut(&share(hold)),
@@ -234,7 +234,7 @@ impl Registry {
     /// Handles a release by this process. `receivers`: number of clients that received the release's message, 0 if
     /// unknown. Wakes the contender, unless the message of the release will wake it.
     pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, receivers: u32, courtesy: Courtesy) {
-        let courtesy = if self.take_turns { courtesy } else { Courtesy::None };
+        let courtesy = if self.yield_after_release { courtesy } else { Courtesy::None };
         let mut wakes = Wakes::default();
         let now = self.topology.now();
         let mut shard = self.shard(name).lock();

@@ -97,7 +97,7 @@ impl Waiter {
     /// Upper limit of the random pause before the next attempt, so that Java clients have an equal chance. None: no
     /// pause. `woken`: the attempt follows a message.
     pub(crate) fn window(&self, woken: bool) -> Option<Duration> {
-        self.seat.as_ref().filter(|_| self.registry.take_turns)?;
+        self.seat.as_ref().filter(|_| self.registry.yield_after_release)?;
         let shard = self.registry.shard(&self.name).lock();
         shard.get(&self.name)?.turns.window(woken, self.registry.topology.now())
     }

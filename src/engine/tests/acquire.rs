@@ -109,7 +109,7 @@ async fn wait_ends_in_time_while_release_of_same_owner_is_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn owner_does_not_reenter_after_release_to_next_waiter() {
-    let (client, fake) = client(|options| options.handoff_time = secs(3600));
+    let (client, fake) = client(|options| options.local_handoff_time = secs(3600));
     let lock = client.reentrant("x");
     let first = lock.lock().await.unwrap();
     let owner = first.owner().clone();

@@ -61,7 +61,7 @@ async fn fenced_reentry_keeps_token_and_second_flavour_is_refused() {
         fake.next("fenced/acquire", Fate::Answer(Reply::List(vec![Reply::Int(token)])));
         guards.push(fenced.acquire(how()).await.unwrap().unwrap());
     }
-    assert!(guards.iter().all(|guard| guard.token() == Some(5)), "{guards:?}");
+    assert!(guards.iter().all(|guard| guard.fencing_token().ok() == Some(5)), "{guards:?}");
     for (left, guard) in [1, 0].into_iter().zip(guards) {
         fake.next("fenced/release", Fate::Answer(Reply::Int(left)));
         guard.unlock().await.unwrap();

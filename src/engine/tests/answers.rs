@@ -6,7 +6,6 @@ use tokio::time::{sleep, timeout};
 use super::fake::Fate;
 use super::release::acquire;
 use super::{client, done, learn_clock, ms, secs, settle, takes, waiter, with_lock, with_lock_and_owner};
-use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Error, NotHeld, Released};
 

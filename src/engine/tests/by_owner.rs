@@ -5,7 +5,6 @@ use tokio::time::sleep;
 use super::fake::Fate;
 use super::release::acquire;
 use super::{done, ms, secs, settle, takes, with_lock_and_owner, with_owner};
-use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Error, NotHeld, Released};
 

@@ -7,7 +7,7 @@ use crate::Acquire;
 
 #[tokio::test(start_paused = true)]
 async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
-    let (client, fake) = client(|options| options.coalesce = true);
+    let (client, fake) = client(|options| options.batching = true);
     let names: Vec<String> = (0..200).map(|n| format!("lock {n}")).collect();
     for name in names.iter().step_by(2) {
         fake.steal(name, secs(3600));
@@ -31,7 +31,7 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
 #[tokio::test(start_paused = true)]
 async fn bare_command_shares_script_only_where_commands_are_costly() {
     for (prefers_bare, alone, shared) in [(false, 4, 3), (true, 4 + 64, 0)] {
-        let (client, fake) = client(|options| options.coalesce = true);
+        let (client, fake) = client(|options| options.batching = true);
         if prefers_bare {
             fake.prefer_bare_commands();
         }
@@ -51,7 +51,7 @@ async fn shared_command_has_fewer_calls_if_each_costs_more() {
     const CALLS: usize = 4 + 3 * 64;
     let long = "x".repeat(3_584);
     for (readers, name, commands) in [(false, "", 3), (true, "", 6), (false, &*long, 24)] {
-        let (client, fake) = client(|options| options.coalesce = true);
+        let (client, fake) = client(|options| options.batching = true);
         let ask = async |n: usize| {
             let name = format!("{n}{name}");
             if readers { client.rw(&name).read().try_lock().await } else { client.reentrant(&name).try_lock().await }
@@ -66,7 +66,7 @@ async fn shared_command_has_fewer_calls_if_each_costs_more() {
 
 #[tokio::test(start_paused = true)]
 async fn unpolled_acquires_do_not_delay_other_acquires() {
-    let (client, fake) = client(|options| options.coalesce = true);
+    let (client, fake) = client(|options| options.batching = true);
     let locks: Vec<_> = (0..8).map(|n| client.reentrant(&n.to_string())).collect();
     // These acquires are started and then not polled.
     let mut begun: Vec<_> = locks.iter().map(|lock| Box::pin(lock.lock())).collect();

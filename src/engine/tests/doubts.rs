@@ -6,7 +6,7 @@ use super::fake::{Fake, Fate};
 use super::release::acquire;
 use super::{begin, done, got, learn_clock, ms, secs, settle, takes, with_lock_and_owner, with_owner};
 use crate::transport::Reply;
-use crate::{Acquire, Client, DistLock as _, Error, Guard, Lost, NotHeld, Released};
+use crate::{Acquire, Client, Error, Guard, Lost, NotHeld, Released};
 
 /// The retry of a release finds no hold. The first copy may have renewed the lease of the remaining hold, or not.
 #[tokio::test(start_paused = true)]

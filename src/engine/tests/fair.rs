@@ -7,7 +7,6 @@ use tokio::time::sleep;
 
 use super::fake::{Fake, Fate, Sent};
 use super::{begin, client, done, got, ms, secs, settle};
-use crate::lock::DistLock as _;
 use crate::names::LockName;
 use crate::transport::Reply;
 use crate::{Acquire, Client, Guard, Result};

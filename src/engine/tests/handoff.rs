@@ -21,7 +21,8 @@ async fn lock_is_handed_over_up_to_limit_and_time_then_released() {
         (12, ms(60), 16, ms(50), 12),
     ];
     for (count, hold, limit, time, series) in table {
-        let (client, fake) = client(|options| (options.handoff_limit, options.handoff_time) = (limit, time));
+        let (client, fake) =
+            client(|options| (options.local_handoff_limit, options.local_handoff_time) = (limit, time));
         // All tasks queue before the first one gets the lock.
         fake.steal("x", secs(3600));
         let lock = client.reentrant("x");
@@ -102,7 +103,7 @@ async fn lock_with_explicit_lease_is_not_handed_over() {
 #[tokio::test(start_paused = true)]
 async fn lock_with_lease_in_doubt_is_handed_over_only_after_renewal() {
     for renewed in [false, true] {
-        let (client, fake) = client(|options| options.handoff_time = secs(3600));
+        let (client, fake) = client(|options| options.local_handoff_time = secs(3600));
         learn_clock(&client, &client.owner()).await;
         let lock = client.reentrant("x");
         let held = lock.lock().await.unwrap();
@@ -135,9 +136,12 @@ async fn takes_its_turn(waits: JoinHandle<Guard>, client: Client, fake: &Fake) {
 /// they received the release's message and the option is set.
 #[tokio::test(start_paused = true)]
 async fn process_yields_once_to_notified_receivers_after_its_turn() {
-    for (told, take_turns, gives_way) in [(-2, true, true), (-2, false, false), (-1, true, false), (0, true, false)] {
+    for (told, yield_after_release, gives_way) in
+        [(-2, true, true), (-2, false, false), (-1, true, false), (0, true, false)]
+    {
         let (client, fake) = client(|options| {
-            (options.handoff_limit, options.handoff_time, options.take_turns) = (1, secs(3600), take_turns);
+            (options.local_handoff_limit, options.local_handoff_time, options.yield_after_release) =
+                (1, secs(3600), yield_after_release);
         });
         fake.steal("x", secs(3600));
         let lock = client.reentrant("x");
@@ -172,7 +176,7 @@ async fn process_yields_once_to_notified_receivers_after_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn lock_not_kept_by_watchdog_is_released_instead_of_handed_over() {
     for extended in [true, false] {
-        let (client, fake) = client(|options| options.handoff_time = secs(3600));
+        let (client, fake) = client(|options| options.local_handoff_time = secs(3600));
         let lock = client.reentrant("x");
         let held = lock.lock().await.unwrap();
         let waits = waiter(&lock);

@@ -2,7 +2,6 @@
 
 use super::fake::Fate;
 use super::{client, done, ms, secs, settle};
-use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Error};
 

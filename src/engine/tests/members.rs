@@ -14,7 +14,7 @@ use crate::owner::client_id;
 use crate::runtime::reaper::Reaper;
 use crate::topology::Topology;
 use crate::transport::{Arg, Transport};
-use crate::{Acquire, DistLock as _, Guard, Options};
+use crate::{Acquire, Guard, Options};
 
 /// A client of two servers. Names that end in 0 live on the first server, names that end in 1 on the second.
 fn client_of_two() -> (Client, [Arc<Fake>; 2]) {
@@ -22,7 +22,7 @@ fn client_of_two() -> (Client, [Arc<Fake>; 2]) {
     let transports: Vec<Arc<dyn Transport>> =
         fakes.iter().map(|fake| -> Arc<dyn Transport> { Arc::new(Arc::clone(fake)) }).collect();
     let world = transports[0].world();
-    let options = Options { preflight: false, coalesce: false, ..Options::default() };
+    let options = Options { preflight: false, batching: false, ..Options::default() };
     let engine = Engine::start_over(
         client_id(&*world),
         Topology::by_last_digit(transports, Arc::clone(&world)),
@@ -144,7 +144,7 @@ async fn waiter_for_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waiting
     }
     let striped = client.striped("s", 2);
     let how = if by_itself { Acquire::new().owner(&client.owner()).wait(secs(3000)) } else { Acquire::new() };
-    let got = tokio::spawn(async move { striped.any(how).await });
+    let got = tokio::spawn(async move { striped.acquire_any(how).await });
     settle().await;
     (client, fakes, got)
 }

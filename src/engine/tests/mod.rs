@@ -57,7 +57,7 @@ use fake::Fake;
 
 fn client(change: impl FnOnce(&mut Options)) -> (Client, Arc<Fake>) {
     let fake = Fake::new();
-    let mut options = Options { preflight: false, coalesce: false, ..Options::default() };
+    let mut options = Options { preflight: false, batching: false, ..Options::default() };
     change(&mut options);
     let node: Arc<dyn Transport> = Arc::new(Arc::clone(&fake));
     (Client::over_transport(node, options).unwrap(), fake)

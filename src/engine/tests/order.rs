@@ -6,7 +6,6 @@ use tokio::time::sleep;
 use super::fake::{Fake, Fate};
 use super::release::acquire;
 use super::{done, learn_clock, ms, secs, settle, with_lock_and_owner, with_owner};
-use crate::lock::DistLock as _;
 use crate::{Acquire, Client, Guard, Owner};
 
 fn sent(fake: &Fake) -> usize {

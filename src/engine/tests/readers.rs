@@ -5,7 +5,6 @@ use tokio::time::sleep;
 
 use super::fake::{Fake, Fate};
 use super::{begin, client, done, got, ms, secs, settle, with_owner};
-use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Client, Error, Guard, Prefer, Result};
 
@@ -180,7 +179,7 @@ async fn mark_is_removed_when_a_wait_ends_without_the_lock() {
     assert!(matches!(waits.await, Err(Error::Closed)));
 }
 
-/// After `hold_back`, a reader no longer yields to a writer that only waits.
+/// After `max_reader_delay`, a reader no longer yields to a writer that only waits.
 #[tokio::test(start_paused = true)]
 async fn reader_yields_to_waiting_writers_for_a_limited_time() {
     let (client, fake) = client(|_| ());

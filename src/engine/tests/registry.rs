@@ -15,7 +15,7 @@ use crate::names::LockName;
 #[tokio::test(start_paused = true)]
 async fn waiters_acquire_in_order_of_arrival() {
     for limit in [0, 3, 16] {
-        let (client, fake) = client(|options| options.handoff_limit = limit);
+        let (client, fake) = client(|options| options.local_handoff_limit = limit);
         let order = lock_in_turn(&client, "x", 50, ms(1)).await;
         assert_eq!(order, (0..50).collect::<Vec<_>>(), "limit {limit}");
         leaves_no_trace(client, &fake).await;
@@ -41,7 +41,7 @@ async fn lock_without_waiters_leaves_no_registry_entry() {
 #[tokio::test(start_paused = true)]
 async fn turn_goes_to_next_waiter_when_a_waiter_leaves() {
     for limit in [0, 16] {
-        let (client, fake) = client(|options| options.handoff_limit = limit);
+        let (client, fake) = client(|options| options.local_handoff_limit = limit);
         let lock = client.reentrant("x");
         let held = lock.lock().await.unwrap();
         let waiters = [(); 4].map(|()| waiter(&lock));

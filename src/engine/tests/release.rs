@@ -8,7 +8,6 @@ use tokio::time::{sleep, timeout};
 
 use super::fake::{Fake, Fate};
 use super::{begin, client, done, ms, secs, settle, waiter, with_lock, with_lock_and_owner, with_owner};
-use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Client, Error, Guard, Lost, NotHeld, Owner, Released};
 
@@ -152,7 +151,7 @@ async fn release_that_finds_no_hold_reports_loss_to_other_guards() {
 
 #[tokio::test(start_paused = true)]
 async fn forced_release_ends_the_holder_but_not_the_next_hold() {
-    let (client, fake) = client(|options| options.handoff_limit = 0);
+    let (client, fake) = client(|options| options.local_handoff_limit = 0);
     let lock = client.reentrant("x");
     let held = lock.lock().await.unwrap();
     let next = waiter(&lock);
@@ -223,7 +222,7 @@ async fn shutdown_releases_holds_of_given_and_known_owners() {
 
 #[tokio::test(start_paused = true)]
 async fn released_guard_gets_no_lost_signal() {
-    let (client, fake) = client(|options| options.handoff_time = secs(60));
+    let (client, fake) = client(|options| options.local_handoff_time = secs(60));
     let lock = client.reentrant("x");
     let first = lock.lock().await.unwrap();
     let lost = tokio::spawn(first.lost());

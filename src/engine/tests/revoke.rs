@@ -6,7 +6,6 @@ use super::fake::Fate;
 use super::renewal::renew;
 use super::{client, done, settle, waiter, with_lock, with_lock_and_owner};
 use crate::engine::ledger::Book;
-use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Guard};
 

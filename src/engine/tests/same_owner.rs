@@ -261,7 +261,7 @@ async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<
 async fn waiters_of_shared_owners_are_all_woken_in_time() {
     for seed in 0..60 {
         let (client, fake) = client(|options| {
-            options.handoff_limit = [0, 2, 16][seed as usize % 3];
+            options.local_handoff_limit = [0, 2, 16][seed as usize % 3];
             options.subscription_linger = ms([5, 5000][seed as usize % 2]);
         });
         let crowd = Crowd::default();

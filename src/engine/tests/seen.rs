@@ -5,7 +5,6 @@ use tokio::time::sleep;
 
 use super::fake::Fate;
 use super::{begin, client, done, ms, secs, settle, waiter, with_lock};
-use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Error, Guard, Result};
 

@@ -20,7 +20,7 @@ fn held(outcome: &Result<Option<Guard>>) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn refused_call_of_a_shared_command_fails_alone() {
-    let (client, fake) = client(|options| options.coalesce = true);
+    let (client, fake) = client(|options| options.batching = true);
     let refused = [&b"!"[..], b"OOM command not allowed"].map(|text| Reply::Text(Bytes::from_static(text)));
     fake.next("many", Fate::Answer(Reply::List(vec![Reply::List(refused.to_vec()), Reply::Nil])));
     let got = ask(&client, 6).await;
@@ -39,7 +39,7 @@ async fn refused_call_of_a_shared_command_fails_alone() {
 async fn shared_command_in_doubt_is_undone_for_each_call() {
     // The batch is lost after it ran, or its reply has too few entries.
     for fate in [Fate::Lost(true), Fate::Answer(Reply::List(vec![Reply::Nil]))] {
-        let (client, fake) = client(|options| options.coalesce = true);
+        let (client, fake) = client(|options| options.batching = true);
         fake.next("many", fate);
         let got = ask(&client, 6).await;
         for outcome in &got[4..] {
@@ -55,7 +55,7 @@ async fn shared_command_in_doubt_is_undone_for_each_call() {
 /// Calls that waited for a batch get no extra time. The batch is undone.
 #[tokio::test(start_paused = true)]
 async fn unanswered_shared_command_ends_after_one_command_timeout() {
-    let (client, fake) = client(|options| options.coalesce = true);
+    let (client, fake) = client(|options| options.batching = true);
     fake.next("many", Fate::Late(secs(10)));
     let got = takes(secs(3)..secs(3) + ms(5), ask(&client, 6)).await;
     for outcome in &got[4..] {
@@ -71,7 +71,7 @@ async fn unanswered_shared_command_ends_after_one_command_timeout() {
 /// The batch did not run, so each call is refused. No call is sent alone, now or later.
 #[tokio::test(start_paused = true)]
 async fn refused_shared_command_fails_each_of_its_calls() {
-    let (client, fake) = client(|options| options.coalesce = true);
+    let (client, fake) = client(|options| options.batching = true);
     fake.next("many", Fate::Refused("OOM command not allowed"));
     let got = ask(&client, 6).await;
     for outcome in &got[4..] {
@@ -89,7 +89,7 @@ async fn refused_shared_command_fails_each_of_its_calls() {
 /// If the login lacks the right to one name, the server refuses the whole batch before any call runs.
 #[tokio::test(start_paused = true)]
 async fn calls_succeed_alone_after_shared_command_gets_noperm() {
-    let (client, fake) = client(|options| options.coalesce = true);
+    let (client, fake) = client(|options| options.batching = true);
     for _ in 0..2 {
         fake.next("many", Fate::Refused("NOPERM No permissions to access a key"));
         let got = ask(&client, 8).await;
@@ -105,7 +105,7 @@ async fn calls_succeed_alone_after_shared_command_gets_noperm() {
 
 #[tokio::test(start_paused = true)]
 async fn server_that_answers_crossslot_gets_one_shared_command() {
-    let (client, fake) = client(|options| options.coalesce = true);
+    let (client, fake) = client(|options| options.batching = true);
     fake.next("many", Fate::Refused("CROSSSLOT Keys in request don't hash to the same slot"));
     for _ in 0..2 {
         let got = ask(&client, 8).await;
@@ -131,7 +131,7 @@ async fn server_that_answers_crossslot_gets_one_shared_command() {
 #[tokio::test(start_paused = true)]
 async fn batches_in_flight_are_limited_per_connection() {
     for connections in [1, 2] {
-        let (client, fake) = client(|options| (options.coalesce, options.pool_size) = (true, connections));
+        let (client, fake) = client(|options| (options.batching, options.pool_size) = (true, connections));
         let (singles, batches) = (4 * connections, 3 * connections);
         (0..batches).for_each(|_| fake.next("many", Fate::Slow(ms(9))));
         let look = async {
@@ -147,7 +147,7 @@ async fn batches_in_flight_are_limited_per_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn waiter_with_shared_commands_is_woken_by_message_at_once() {
-    let (client, fake) = client(|options| options.coalesce = true);
+    let (client, fake) = client(|options| options.batching = true);
     fake.steal("x", secs(3600));
     let waits = waiter(&client.reentrant("x"));
     tokio::time::sleep(secs(1)).await;

@@ -44,12 +44,12 @@ async fn lock_at_random(client: Client, inside: Arc<Vec<AtomicBool>>, held: Arc<
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_tasks_hold_each_name_one_at_a_time_and_leave_no_state() {
-    for (limit, coalesce) in [(4, true), (0, false)] {
+    for (limit, batching) in [(4, true), (0, false)] {
         let (client, fake) = client(|options| {
-            options.handoff_limit = limit;
-            options.handoff_time = ms(3);
+            options.local_handoff_limit = limit;
+            options.local_handoff_time = ms(3);
             options.subscription_linger = ms(5);
-            options.coalesce = coalesce;
+            options.batching = batching;
             // So long that a lost wake-up fails the test.
             options.poll_cap = secs(60);
         });

@@ -27,7 +27,7 @@ pub(super) fn source(error: Error) -> Option<Arc<dyn StdError + Send + Sync>> {
 
 /// Replaces the server's text, which repeats the arguments of `HELLO`, including the password.
 const WITHOUT_HELLO: &str = "the server does not accept HELLO 3, with which fred begins each connection; connections of this crate's own do \
-                             without (Builder::direct(true), or direct = true in a file)";
+                             without (use_fred = false in code or in a file)";
 
 /// True if the server, or a proxy in front of it, does not support `HELLO`. fred would retry forever.
 pub(super) fn refuses_hello(text: &str) -> bool {

@@ -84,7 +84,7 @@ pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
     outer.extend(secs(3600)).await.unwrap();
     lock.state().await.unwrap();
     assert_eq!(sent(bed).await, only(&[("evalsha", 3)]), "{flavour}");
-    assert_eq!(outer.token().is_some(), flavour == Flavour::Fenced);
+    assert_eq!(outer.fencing_token().is_ok(), flavour == Flavour::Fenced);
     assert_eq!(sent(bed).await, only(&[]), "{flavour}");
     lock.force_unlock().await.unwrap();
     assert_eq!(sent(bed).await, only(&[("evalsha", 1)]), "{flavour}");
@@ -104,7 +104,12 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
 
 /// Returns the commands of fifty hand-overs inside a process.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
-    let client = bed.connect(bed.still_builder().handoff_time(secs(600)).handoff_limit(1000)).await;
+    let client = bed
+        .connect(bed.still_builder().configure(|options| {
+            options.local_handoff_time = secs(600);
+            options.local_handoff_limit = 1000;
+        }))
+        .await;
     let lock: Arc<dyn DistLock> = match flavour {
         // Spin waiters poll after a back-off. An hour prevents polls on a slow machine.
         Flavour::Spin => Arc::new(client.spin("x").backoff(Backoff::constant(secs(3600)).unwrap())),

@@ -101,7 +101,8 @@ pub async fn at_each_await(acquire: impl AsyncFn() -> Result<Option<Guard>>, loo
 /// Drops `count` acquires in all, a third of them while another client holds the lock.
 pub async fn drops(bed: &Bed, count: u64) {
     const NAMES: u64 = 12;
-    let client = bed.connect(bed.builder().watchdog(LASTING).subscription_linger(ms(100))).await;
+    let client =
+        bed.connect(bed.builder().watchdog(LASTING).configure(|options| options.subscription_linger = ms(100))).await;
     let holder = bed.client().await;
     let mut held = Vec::new();
     for n in (0..NAMES).step_by(3) {
@@ -134,7 +135,8 @@ pub async fn drops(bed: &Bed, count: u64) {
 
 /// Drops many local waiters of one name anywhere in the queue, while the lock is passed around.
 pub async fn waiters_dropped_in_the_queue(bed: &Bed) {
-    let client = bed.connect(bed.builder().watchdog(LASTING).subscription_linger(ms(100))).await;
+    let client =
+        bed.connect(bed.builder().watchdog(LASTING).configure(|options| options.subscription_linger = ms(100))).await;
     let tasks: Vec<_> = (0..64)
         .map(|n| {
             let (client, lock) = (client.clone(), bed.lock(&client, "c0"));

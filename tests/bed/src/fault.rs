@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Acquire, Builder, Client, DistLock as _, Error, Flavour, Guard, Lost, Released};
+use distlock::{Acquire, Builder, Client, Error, Flavour, Guard, Lost, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::Matcher;
 
@@ -18,11 +18,13 @@ pub fn brisk(url: &str) -> Builder {
         .command_timeout(TIMEOUT)
         .connect_timeout(PATIENCE)
         .retry_attempts(10)
-        .retry_delay((ms(20), ms(100)))
-        .subscribe_timeout(secs(1))
-        .subscription_linger(ms(200))
-        .poll_cap(secs(2))
-        .ping_interval(ms(500))
+        .configure(|options| {
+            options.retry_delay = (ms(20), ms(100));
+            options.subscribe_timeout = secs(1);
+            options.subscription_linger = ms(200);
+            options.poll_cap = secs(2);
+            options.ping_interval = ms(500);
+        })
 }
 
 /// Matches the requests that run the reentrant lock's script `name`. The script is recognised by its hash.

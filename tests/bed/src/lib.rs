@@ -74,20 +74,29 @@ impl Bed {
 
     /// A builder for cost tests. These timers do not fire during a test: renewals, pings, polls of waiters, the end of
     /// a subscription, scans, and retries after a command timeout. Timers of flavours remain: a waiter of a fair lock
-    /// refreshes its place, and a reader that yields to a writer retries after `hold_back`. A test that counts while a
-    /// task waits sets these times, or allows for extra commands.
+    /// refreshes its place, and a reader that yields to a writer retries after `max_reader_delay`. A test that counts
+    /// while a task waits sets these times, or allows for extra commands.
     ///
     /// Commands are counted ([`cost::sent`]) from the first client that is connected after this call.
     pub fn still_builder(&self) -> Builder {
         self.counts.store(true, Ordering::Relaxed);
         let hour = secs(3600);
-        let builder = self.builder().watchdog(hour).command_timeout(PATIENCE).poll_cap(hour).subscription_linger(hour);
-        builder.subscribe_timeout(PATIENCE).ping_interval(hour).scan_interval(hour)
+        self.builder().watchdog(hour).command_timeout(PATIENCE).configure(|options| {
+            options.poll_cap = hour;
+            options.subscription_linger = hour;
+            options.subscribe_timeout = PATIENCE;
+            options.ping_interval = hour;
+            options.scan_interval = Some(hour);
+        })
     }
 
     /// A builder for tests that run longer than a lease: a watchdog of [`QUICK`], and matching timeouts.
     pub fn quick_builder(&self) -> Builder {
-        self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
+        self.builder()
+            .watchdog(QUICK)
+            .command_timeout(QUICK / 3)
+            .retry_attempts(2)
+            .configure(|options| options.retry_delay = (ms(10), ms(100)))
     }
 
     /// Connects a client, which is shut down at the end of the test. Over several servers, and in tests that count
@@ -175,7 +184,10 @@ impl Bed {
 /// command timeout is 10 s, the most that the default watchdog allows. A longer pause of this process is harmless. If
 /// the server may pause for longer, use [`Bed::still_builder`].
 pub fn builder(url: &str) -> Builder {
-    Client::builder(url).direct(is_direct()).command_timeout(secs(10)).connect_timeout(PATIENCE)
+    Client::builder(url)
+        .configure(|options| options.use_fred = !is_direct())
+        .command_timeout(secs(10))
+        .connect_timeout(PATIENCE)
 }
 
 /// True if tests use the crate's own connections instead of fred.

@@ -197,7 +197,7 @@ async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
     // On a slow machine a release takes many retries.
     let patient = brisk(&proxy.url()).retry_attempts(1_000).watchdog(secs(3600));
-    let client = bed.connect(patient.subscription_linger(ms(0))).await;
+    let client = bed.connect(patient.configure(|options| options.subscription_linger = ms(0))).await;
     let matching = |name: &str| kind.command.map_or_else(Matcher::any, Matcher::command).containing(name);
     let named = async |name: String, nth: Option<usize>| {
         let armed = nth.map(|n| proxy.on_request(matching(&name).nth(n), action));

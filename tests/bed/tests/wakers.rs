@@ -68,7 +68,11 @@ async fn finish<T>(work: impl Future<Output = T>) -> T {
 async fn locks_are_acquired_with_wakers_that_never_compare_equal() {
     let server = RedisServer::start();
     for direct in [false, true] {
-        let client = distlock::Client::builder(&server.url()).direct(direct).connect().await.unwrap();
+        let client = distlock::Client::builder(&server.url())
+            .configure(|options| options.use_fred = !direct)
+            .connect()
+            .await
+            .unwrap();
         for flavour in [distlock::Flavour::Plain, distlock::Flavour::Reentrant, distlock::Flavour::Fair] {
             let lock = client.lock(flavour, "odd");
             for _ in 0..20 {

@@ -213,7 +213,9 @@ async fn access_list_is_enough_for_permits_semaphores_latches_barriers_and_leade
         leave(bed, [one, two]).await;
 
         // The rules allow no name outside the prefix.
-        let stray = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
+        let stray = bed
+            .connect(bed.builder().username("locks").password("SECRET").configure(|options| options.preflight = false))
+            .await;
         for (of, outcome) in [
             ("permits", stray.permits("gate").try_acquire(1).await.map(drop)),
             ("fair permits", stray.permits("gate").fair().try_acquire(1).await.map(drop)),

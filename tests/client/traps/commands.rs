@@ -1,7 +1,7 @@
 //! Traps 1-4 and 13: commands that are sent again, that run after their future was dropped, or that fred sends in an
 //! unwanted way.
 
-use distlock::{Acquire, DistLock as _, Error, Step};
+use distlock::{Acquire, Error, Step};
 use distlock_support::proxy::{Action, Matcher};
 
 use crate::rig::elsewhere;
@@ -60,7 +60,9 @@ async fn trap_01_a_standstill_is_no_timeout() {
     reentrant(async |bed| {
         warm(&bed.still_client().await).await;
         let proxy = bed.proxy();
-        let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).ping_interval(secs(3600))).await;
+        let client = bed
+            .connect(brisk(&proxy.url()).watchdog(secs(3600)).configure(|options| options.ping_interval = secs(3600)))
+            .await;
         for round in 0..5 {
             // A suspend of the proxy or of the server may also be longer than the timeout, so the test may need several
             // tries.
@@ -126,7 +128,7 @@ async fn trap_03_dropped_acquire_leaves_no_keys_after_server_outage() {
         // The timeout exceeds the outage, so the command is still queued when the server is back. A restarted server
         // does not know the hashes of scripts, so scripts are sent as text.
         let patient = builder(&bed.server.url()).watchdog(secs(3600)).command_timeout(PATIENCE);
-        let client = bed.connect(patient.script_cache(false)).await;
+        let client = bed.connect(patient.configure(|options| options.script_cache = false)).await;
         for hung in [false, true] {
             warm(&client).await;
             bed.admin.reset_stats().await;

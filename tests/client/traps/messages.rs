@@ -18,7 +18,7 @@ async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
     reentrant(async |bed| {
         let proxy = bed.proxy();
         let holder = bed.client().await;
-        let waiter = bed.connect(builder(&proxy.url()).poll_cap(secs(3600))).await;
+        let waiter = bed.connect(builder(&proxy.url()).configure(|options| options.poll_cap = secs(3600))).await;
         for round in 0..3 {
             let name = format!("lock {round}");
             let guard = holder.reentrant(&name).lock().await.unwrap();
@@ -46,7 +46,7 @@ async fn trap_06_a_flood_of_messages_loses_no_waiter() {
         for i = 1, 8000 do redis.call('publish', KEYS[2], '0') end";
     reentrant(async |bed| {
         let holder = bed.client().await;
-        let client = bed.connect(bed.builder().poll_cap(secs(3600))).await;
+        let client = bed.connect(bed.builder().configure(|options| options.poll_cap = secs(3600))).await;
         let _busy = holder.reentrant("busy").lock().await.unwrap();
         let bystander = takes(client.reentrant("busy"));
         let (channel, other) = ("redisson_lock__channel:{lock}", "redisson_lock__channel:{busy}");

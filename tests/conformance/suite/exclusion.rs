@@ -81,7 +81,7 @@ pub async fn held_lock_is_registered_for_renewal(bed: &Subject<'_>) {
 // testSubscriptionsPerConnection; this crate always uses one connection for all subscriptions
 pub async fn many_acquires_leave_no_subscription(bed: &Subject<'_>) {
     bed.prepare(&["job 0", "job 1", "job 2", "job 3", "job 4"]).await;
-    let builder = || bed.still_builder().subscription_linger(ms(200));
+    let builder = || bed.still_builder().configure(|options| options.subscription_linger = ms(200));
     let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
     let counters: Arc<[Counter; 5]> = Arc::default();
     let mut workers = JoinSet::new();
@@ -109,7 +109,7 @@ pub async fn many_acquires_leave_no_subscription(bed: &Subject<'_>) {
 // testSinglePubSub: only messages wake the waiters
 pub async fn one_name_does_not_starve_another(bed: &Subject<'_>) {
     bed.prepare(&["one", "two"]).await;
-    let builder = || bed.still_builder().subscription_linger(ms(1));
+    let builder = || bed.still_builder().configure(|options| options.subscription_linger = ms(1));
     let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
     let mut pairs = JoinSet::new();
     for name in ["one", "two"] {

@@ -59,7 +59,7 @@ pub async fn release_wakes_a_waiter_of_another_client(bed: &Subject<'_>) {
 pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
     const WAITERS: usize = 30;
     // A long `fair_wait`, so that a fair lock's waiters keep their places while this process is suspended.
-    let builder = || bed.still_builder().fair_wait(secs(300));
+    let builder = || bed.still_builder().configure(|options| options.fair_wait = secs(300));
     let (ours, theirs) = (bed.connect(builder()).await, bed.connect(builder()).await);
     for holder in [&ours, &theirs] {
         let guard = bed.mutex(holder, "job").lock().await.unwrap();
@@ -114,7 +114,7 @@ pub async fn dropped_try_lock_leaves_no_keys(bed: &Subject<'_>) {
 
 pub async fn dropped_waiters_leave_no_subscription_and_no_hold(bed: &Subject<'_>) {
     let ours = bed.still_client().await;
-    let theirs = bed.connect(bed.still_builder().subscription_linger(ms(50))).await;
+    let theirs = bed.connect(bed.still_builder().configure(|options| options.subscription_linger = ms(50))).await;
     let lock = bed.rival(&theirs, "job");
     let guard = bed.mutex(&ours, "job").lock().await.unwrap();
     let mut numbers = Numbers::new(2);
@@ -146,7 +146,11 @@ pub async fn dropped_waiters_leave_no_subscription_and_no_hold(bed: &Subject<'_>
 
 // testRedisFailed
 pub async fn acquire_without_a_server_returns_an_error(bed: &Subject<'_>) {
-    let builder = bed.builder().command_timeout(ms(600)).retry_attempts(2).retry_delay((ms(10), ms(100)));
+    let builder = bed
+        .builder()
+        .command_timeout(ms(600))
+        .retry_attempts(2)
+        .configure(|options| options.retry_delay = (ms(10), ms(100)));
     let client = bed.connect(builder).await;
     let lock = bed.mutex(&client, "job");
     // On a slow machine the first attempt may fail.

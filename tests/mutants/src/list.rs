@@ -46,9 +46,17 @@ impl Target {
     pub(crate) fn args(&self) -> Vec<&str> {
         match self {
             Self::Lib => {
-                vec!["-p", "distlock", "--features", "metrics,config,rustls,rustls-ring,unstable-transport", "--lib"]
+                vec![
+                    "-p",
+                    "distlock",
+                    "--features",
+                    "metrics,redisson-yaml,rustls,rustls-ring,unstable-transport",
+                    "--lib",
+                ]
             }
-            Self::Test(name) => vec!["-p", "distlock-tests", "--features", "metrics,config,rustls", "--test", name],
+            Self::Test(name) => {
+                vec!["-p", "distlock-tests", "--features", "metrics,redisson-yaml,rustls", "--test", name]
+            }
         }
     }
 

@@ -64,7 +64,8 @@ async fn load(cluster: &Cluster) -> BTreeMap<String, String> {
 /// Records every client call of both halves with more keys than the hash, while the slot is not open.
 pub async fn record(bed: &Bed, cluster: &Cluster) -> Vec<Recorded> {
     let later = load(cluster).await;
-    let builder = || bed.builder().preflight(false).watchdog(secs(400)).command_timeout(secs(100));
+    let builder =
+        || bed.builder().configure(|options| options.preflight = false).watchdog(secs(400)).command_timeout(secs(100));
     let (one, two) = (bed.connect(builder()).await, bed.connect(builder()).await);
     let mut recorder = Recorder { bed, wire: Wire::tap(&bed.server).await, later, calls: Vec::new(), seen: 0 };
     readers(&mut recorder, cluster, &one, &two).await;

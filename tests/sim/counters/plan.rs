@@ -102,7 +102,7 @@ impl Plan {
             options.subscribe_timeout = self.timeout;
             options.subscription_linger = self.linger;
             options.poll_cap = self.poll_cap;
-            options.handoff_limit = self.passes;
+            options.local_handoff_limit = self.passes;
             options.retry_attempts = self.attempts;
             options.retry_delay = (ms(10), ms(40));
         });

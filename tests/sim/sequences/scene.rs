@@ -28,7 +28,7 @@ pub struct Scene {
 
 pub struct Settings {
     link: LinkOptions,
-    handoff_limit: u32,
+    local_handoff_limit: u32,
     poll_cap: Duration,
     timeout: Duration,
     pub watchdog: Duration,
@@ -54,9 +54,9 @@ impl Settings {
             reconnect: ms(5 + dice.below(40)),
             ordered: dice.once_in(2),
         };
-        let handoff_limit = if dice.once_in(2) { 0 } else { 16 };
+        let local_handoff_limit = if dice.once_in(2) { 0 } else { 16 };
         let poll_cap = ms(60 + dice.below(200));
-        Self { link, handoff_limit, poll_cap, timeout, watchdog, fair_wait }
+        Self { link, local_handoff_limit, poll_cap, timeout, watchdog, fair_wait }
     }
 
     fn party(&self, server: &SimServer) -> Party {
@@ -67,7 +67,7 @@ impl Settings {
             options.subscription_linger = ms(20);
             options.poll_cap = self.poll_cap;
             options.fair_wait = self.fair_wait;
-            options.handoff_limit = self.handoff_limit;
+            options.local_handoff_limit = self.local_handoff_limit;
             options.retry_delay = (ms(5), ms(20));
         })
     }

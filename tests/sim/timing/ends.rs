@@ -91,8 +91,8 @@ async fn contended(name: &str, readers: &[Party], writers: &[Party]) -> (Vec<Gua
     (held, waiting)
 }
 
-/// Writers hold readers back for `hold_back`. An acquire of several read halves is held back once, not once for each
-/// half.
+/// Writers hold readers back for `max_reader_delay`. An acquire of several read halves is held back once, not once for
+/// each half.
 #[test]
 fn acquire_of_several_read_halves_is_held_back_once() {
     each(["multi", "multi of multi", "striped", "RedLock"], async move |kind| {

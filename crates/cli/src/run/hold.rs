@@ -65,7 +65,7 @@ impl Hold {
     /// outer `distlock run`.
     pub fn env(&self) -> [(&'static str, Option<String>); 3] {
         let (name, owner, token) = match self {
-            Self::Lock(guard) => (guard.name(), Some(guard.owner().to_string()), guard.token()),
+            Self::Lock(guard) => (guard.name(), Some(guard.owner().to_string()), guard.fencing_token().ok()),
             Self::Permit(guard) => (guard.name(), guard.ids().first().map(ToString::to_string), None),
         };
         [

@@ -1,7 +1,7 @@
 //! A lock that is lost while CMD runs. A loss is noticed at the next renewal, so these tests take a third of the
 //! watchdog's lease.
 
-use distlock::{Client, DistLock as _};
+use distlock::Client;
 
 use crate::rig::{Bed, Program, WRAPPERS};
 

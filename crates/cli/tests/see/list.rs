@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use distlock::{Client, DistLock as _, Guard, PermitGuard, PlainValue};
+use distlock::{Client, Guard, PermitGuard, PlainValue};
 use distlock_support::{Admin, Cluster, ClusterOptions};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;

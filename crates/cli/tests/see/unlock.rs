@@ -1,6 +1,6 @@
 //! `distlock unlock --force`.
 
-use distlock::{DistLock as _, Flavour};
+use distlock::Flavour;
 
 use crate::rig::{Bed, JAVA, ends, until};
 

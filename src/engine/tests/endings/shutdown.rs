@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use crate::engine::tests::fake::Fate;
 use crate::engine::tests::release::acquire;
 use crate::engine::tests::{begin, client, ms, secs, settle, takes, with_owner};
-use crate::lock::DistLock as _;
 use crate::{Acquire, Error, Released};
 
 /// Until `within` ends, guards are renewed and may be released. Waiting and new acquires return `Closed` at once.

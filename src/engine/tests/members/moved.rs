@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{client_of_two, done, sent};
 use crate::engine::tests::fake::{Fake, Fate};
 use crate::engine::tests::{ms, secs, waiter};
-use crate::{Acquire, Client, DistLock as _, Guard};
+use crate::{Acquire, Client, Guard};
 
 /// Acquires a lock that lives at the first server, and delays the next renewal there. `held`: true if the first server
 /// has the hold, false if the second server has it.

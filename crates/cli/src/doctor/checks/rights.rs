@@ -23,7 +23,7 @@ pub(super) static RULES: &[Rule] = &[
     Rule {
         id: "script-cache-refused",
         why: "The client sends scripts by their hash (EVALSHA). If the server refuses that, every call fails.",
-        fix: "Give the login the right +evalsha, or set Builder::script_cache(false).",
+        fix: "Give the login the right +evalsha, or set Options::script_cache to false.",
         page: "docs/acl.md",
         find: script_cache_refused,
     },
