@@ -41,7 +41,7 @@ pub struct Acquire {
     /// True for a lock inside another object: a member of a multi lock or RedLock, or the fair lock of fair permits. Its
     /// guard does not reach the user, and the owner of an [`Owner::scope`] does not count.
     pub(crate) is_inner: bool,
-    /// How long the group's acquire had waited when this acquire of a member began. A reader's `max_reader_delay`
+    /// Time that the group's acquire had waited before this acquire of a member began. A reader's `max_reader_delay`
     /// counts from the start of the group's acquire.
     pub(crate) waited_before: Duration,
     /// True if a failing server ends the wait, because the caller then tries other servers.
@@ -74,9 +74,9 @@ impl Acquire {
     /// arrive before the next holder begins. Consul has the same option.
     ///
     /// The lease in Redis is longer by this time, and the guard does not count the additional time. If the holder dies
-    /// or is cut off, the next holder acquires `lease` + `lock_delay` after the holder's last renewal, or sooner. A
-    /// release before the end of the lease opens the name at once, and so does
-    /// [`force_unlock`](crate::DistLock::force_unlock). A release after the end of the lease does not.
+    /// or is cut off, the next holder acquires at most `lease` + `lock_delay` after the last renewal. A release before
+    /// the end of the lease opens the name at once, and so does [`force_unlock`](crate::DistLock::force_unlock). A
+    /// release after the end of the lease does not.
     ///
     /// For locks with one holder: reentrant, fair, fenced, spin, plain, and the write half of a read-write lock. Read
     /// locks, permits and groups refuse a delay with [`Error::Config`](crate::Error::Config). At most a day, rounded up

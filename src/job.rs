@@ -2,18 +2,16 @@
 //!
 //! 1. Each replica tries the lock once, with the lease `at_most` and without renewal. Busy: another replica has the job.
 //! 2. The work runs. When the lease ends, the work is stopped.
-//! 3. After the work, the lease is set to the rest of `at_least`, and the hold is left without a guard. It ends with
-//!    its lease.
+//! 3. After the work, the lease is set to the rest of `at_least`, and the guard ends without a release. If no rest is
+//!    left, the lock is released.
 
 use std::time::Duration;
 
 use crate::acquire::Acquire;
 use crate::client::Client;
+use crate::config::SHORTEST_LEASE;
 use crate::error::{Error, Lost, Result};
 use crate::guard::Guard;
-
-/// The shortest lease that can be set.
-const SHORTEST: Duration = Duration::from_millis(3);
 
 /// # Jobs
 impl Client {
@@ -26,9 +24,9 @@ impl Client {
     /// - `at_most`: if the process dies, the name is open again after this time. If the work takes longer, it is
     ///   dropped at its next await point. The lease is not renewed.
     ///
-    /// A job that ran is not marked as done. If its work fails, no other replica runs it before the next tick. For
-    /// ShedLock's users: `lockAtLeastFor` and `lockAtMostFor`. The name is that of a
-    /// [reentrant lock](mod@crate::reentrant).
+    /// Nothing but the closed name shows that a job ran. Work that fails closes the name too, so no other replica
+    /// repeats it before the next tick. For ShedLock's users: `lockAtLeastFor` and `lockAtMostFor`. The name is that of
+    /// a [reentrant lock](mod@crate::reentrant).
     ///
     /// # Cost
     ///
@@ -82,7 +80,7 @@ impl Client {
                  the longer time"
             )));
         }
-        // An inner lock ignores the owner of an `Owner::scope`, who may hold this name since the last tick.
+        // An inner lock ignores the owner of an `Owner::scope`, which may still hold this name since the last tick.
         let how = Acquire { is_inner: true, ..Acquire::new().wait(Duration::ZERO).lease(at_most) };
         let Some(guard) = self.reentrant(name).acquire(how).await? else { return Ok(None) };
         let began = self.engine().now();
@@ -92,7 +90,7 @@ impl Client {
         let rest = at_least.saturating_sub(self.engine().now().since(began));
         match closing.close(rest).await {
             Err(error @ (Error::Lost { why: Lost::Gone, .. } | Error::NotHeld { .. })) => return Err(error),
-            // The lease has ended after the work.
+            // The work was completed in time. Only the lease has ended since.
             Ok(()) | Err(Error::Lost { .. }) => {}
             Err(error) => {
                 tracing::warn!(lock.name = name, %error, "a job is done, but its name may stay closed until at_most");
@@ -115,7 +113,7 @@ impl Closing {
             };
         }
         match &self.0 {
-            Some(guard) => guard.extend(rest.max(SHORTEST)).await,
+            Some(guard) => guard.extend(rest.max(SHORTEST_LEASE)).await,
             None => Ok(()),
         }
     }

@@ -258,8 +258,9 @@ pub trait DistLock: Sealed + Any + fmt::Debug + Send + Sync {
     /// ```
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>>;
 
-    /// Asks the holder to finish. Its guard's [`revoked`](Guard::revoked) completes, at the next renewal at the latest.
-    /// The lock stays held until the holder releases it. Returns `false` if there is nobody to ask: the lock is free, a
+    /// Asks the holder to finish: its guard's [`revoked`](Guard::revoked) completes, at once in this client, otherwise
+    /// at the guard's next renewal. A guard with an explicit lease is not renewed, so it may not hear the request. The
+    /// lock stays held until the holder releases it. Returns `false` if there is nobody to ask: the lock is free, a
     /// client of Java holds it, or a write lock is held for reading. See [`guide::revoke`](crate::guide::revoke).
     ///
     /// # Cost

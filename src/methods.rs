@@ -1,4 +1,5 @@
-//! The methods of [`DistLock`] as methods of each type of lock, so that callers need not import the trait.
+//! The methods of [`DistLock`] as methods of each type of lock, so that callers need not import the trait. The methods
+//! of [`Lock`] that acquire are in `object.rs`.
 
 use std::time::Duration;
 

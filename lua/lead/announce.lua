@@ -3,8 +3,8 @@
 -- KEYS   [1] the lock's hash.
 -- ARGV   [1] owner: the leader.   [2] epoch: the fencing token.
 --        [3] number of this write, from 1; a leader counts its writes.   [4] payload.
---        [5] ignored.   [6] publish command.   [7] channel of the observers.
--- Reply  1 = written, or a later write of this leader has run before; 0 = this owner does not hold the lock.
+--        [5] last moment; ignored, a late copy is harmless.   [6] publish command.   [7] channel of the observers.
+-- Reply  1 = written, or this write or a later one has run before; 0 = this owner does not hold the lock.
 -- Idempotent: a late copy changes nothing after a later write, or after the end of this leader's hold. O(1). Redisson
 -- reads its own fields of the hash only.
 

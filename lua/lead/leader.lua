@@ -1,8 +1,8 @@
 -- Returns the current leader.
 -- KEYS   [1] the lock's hash.   [2] the lock's counter.
 -- Reply  `{epoch, payload}` the leader has announced itself (`announce.lua`).
---        `{epoch}` the holder has not announced itself: it has just acquired, or is a fenced lock's holder, such as
---        Java. The epoch is the counter; '0' = no counter.
+--        `{epoch}` the holder has not announced itself: a candidate that has just acquired, or a holder of the fenced
+--        lock that is no candidate, such as Java. The epoch is the counter; '0' = there is no counter.
 --        nil = nobody holds the lock.
 -- Reads only. O(1).
 

@@ -28,8 +28,8 @@ const THREAD: &str = "distlock";
 /// [`command_timeout`](crate::Options::command_timeout) (3 s). So a program may end right after it has dropped its
 /// guards. On a thread of a tokio runtime, the drop does not wait.
 ///
-/// Statics are never dropped, and `std::process::exit` drops nothing. Call [`shutdown`](Self::shutdown) before, or the
-/// locks end with their leases.
+/// Statics are never dropped, and `std::process::exit` drops nothing. Call [`shutdown`](Self::shutdown) before the
+/// process exits. Otherwise the locks end with their leases.
 ///
 /// # Fork
 ///
@@ -37,7 +37,7 @@ const THREAD: &str = "distlock";
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: crate::Client,
-    /// Dropped after `inner`. None for a client on a runtime of the user.
+    /// Dropped after `inner`. `None` for a client by [`over`](Self::over), whose tasks run on the user's runtime.
     _thread: Option<Arc<RuntimeThread>>,
 }
 

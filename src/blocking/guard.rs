@@ -62,8 +62,8 @@ macro_rules! guards {
             /// a shutdown.
             ///
             /// If the guard ends first, by a release or a drop, the callback is dropped without a call. The callback
-            /// runs on its own thread of the client's runtime, and may take long. Blocking calls return
-            /// [`Error::Config`] there.
+            /// may take long, because it has a thread of its own. The thread belongs to the client's runtime, so
+            /// blocking calls return [`Error::Config`] there.
             ///
             /// # Examples
             ///
@@ -106,7 +106,7 @@ guards! {
     /// A held lock. Dropping the guard releases the lock in the background. [`crate::Guard`] describes what a guard
     /// promises.
     ///
-    /// The drop needs no time, except that the drop of the client's last object waits for the release ([`Client`]).
+    /// The drop returns at once. Only the drop of the client's last object waits for the release ([`Client`]).
     #[must_use = "dropping the guard releases the lock at once"]
     Guard;
 

@@ -1,8 +1,8 @@
 //! The API without async, for command line tools, thread pools and foreign function interfaces. (Feature `blocking`.)
 //!
 //! Each type has the name of its async counterpart. Each method does the same as the async method of that name, at the
-//! same cost and with the same errors; its thread sleeps until the call ends. Only the differences are documented here.
-//! [`guide::blocking`](crate::guide::blocking) is the guide.
+//! same cost and with the same errors, and blocks the calling thread until the call ends. Only the differences are
+//! documented here. [`guide::blocking`](crate::guide::blocking) is the guide.
 //!
 //! ```no_run
 //! use distlock::blocking::Client;

@@ -1,4 +1,4 @@
-//! Labels: text for people, such as the name of a pod, that leads from the holder of a lock to its process.
+//! Labels. A label is text for people, such as the name of a pod. It shows which process holds a lock.
 //!
 //! A labelled client has one key of its own, `distlock_label:{<digits>}`, with the first digits of its uuid. All its
 //! owners and the ids of its permits begin with these digits.
@@ -6,7 +6,8 @@
 //! 1. A task writes the key at once, and again after each watchdog lease. No call of a lock waits for the task. A write
 //!    that fails is logged, and repeated at its next turn.
 //! 2. The key expires four leases after the last write, so it outlasts all locks that the watchdog renewed.
-//! 3. At the end of the client, the task deletes the key. A write without a reply may run after that. Its key expires.
+//! 3. At the end of the client, the task deletes the key. A write in doubt may still run after the deletion. Then the
+//!    key expires.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ static SET: Script = Script::bare("label/set", "SET");
 static GET: Script = Script::bare("label/get", "GET").reading();
 static DEL: Script = Script::bare("label/delete", "DEL");
 
-/// Digits of the uuid in the key. The id of a permit has no more digits of its client.
+/// Number of digits of the uuid in the key. The id of a permit contains only these digits of its client's uuid.
 const DIGITS: usize = 16;
 
 /// Number of watchdog leases after which the key expires.
@@ -59,9 +60,9 @@ impl Builder {
 }
 
 impl Client {
-    /// Returns the [label](Builder::label) of the client that holds or waits: `holder` is an [`Owner`](crate::Owner)
-    /// or its text, the id of a permit, or the [id](Self::id) of a client. `None` if the client has no label, as all of
-    /// Java's, or if it ended some time ago.
+    /// Returns the [label](Builder::label) of the client that holds or waits: `holder` is an [`Owner`](crate::Owner) or
+    /// its text, the id of a permit, or the [id](Self::id) of a client. `None` if the client has no label, or if it has
+    /// ended and its label has expired. Clients of Java have no labels.
     ///
     /// # Cost
     ///
@@ -138,7 +139,8 @@ fn call<const N: usize>(command: &'static Script, name: &LockName, args: [Arg; N
     Call { script: command, keys: 1, words }
 }
 
-/// The key of the client whose uuid this text begins with. It has no prefix, because its readers may have another one.
+/// The key of a client's label. `holder` begins with the client's uuid; if it does not, returns `None`. The key has no
+/// name prefix, because its readers may use another prefix.
 fn name_of(holder: &str) -> Option<Arc<LockName>> {
     let digits: String = holder.chars().filter(|digit| *digit != '-').take(DIGITS).collect();
     let is_id = digits.len() == DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit());

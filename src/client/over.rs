@@ -76,7 +76,7 @@ impl Client {
         let client = Self(Handle::new(Engine::start_as(id, options, transport)));
         client.engine().topology.check_lanes()?;
         if preflight {
-            // If the server does not answer the probe, the first acquire fails.
+            // If the server does not answer the probe, the first acquire reports that.
             let _ = within(connect_timeout, preflight::probe(client.engine())).await;
         }
         tracing::info!(client = client.id(), servers = client.engine().topology.identity(), "connected");

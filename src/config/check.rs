@@ -13,7 +13,7 @@ pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3
 
 /// The shortest lease. A guard counts 1 % and 2 ms less than the lease, for clock drift, so a shorter lease would leave
 /// no time to hold the lock.
-const SHORTEST_LEASE: Duration = Duration::from_millis(3);
+pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(3);
 
 /// Upper bound of a lock delay.
 const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(24 * 3600);
@@ -206,7 +206,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
 }
 
 pub(crate) fn check_lock_delay(delay: Duration) -> Result<()> {
-    at_most("the lock delay", delay, "for so long a dead holder's name stays closed; ", LONGEST_LOCK_DELAY)
+    at_most("the lock delay", delay, "the name of a dead holder stays closed for that long; ", LONGEST_LOCK_DELAY)
 }
 
 /// A duration as error messages show it, in whole milliseconds. Rounded down, so that a shown upper bound is

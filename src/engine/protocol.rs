@@ -94,7 +94,7 @@ impl Nature {
         matches!(self.sharing, Sharing::Shared)
     }
 
-    /// True if one owner at most holds the lock.
+    /// True if at most one owner holds the lock.
     pub(crate) const fn is_exclusive(&self) -> bool {
         matches!(self.sharing, Sharing::Alone)
     }

@@ -199,7 +199,8 @@ impl GuardRelease {
         let mut book = hold.book();
         let spare = engine.options.watchdog / 3;
         // There is no hand-over if the hold has ended or is in doubt, if its lease may be shortened or is too short for
-        // the next holder, or if another guard relies on the hold. Nor if another client has asked for the lock.
+        // the next holder, or if another guard relies on the hold. There is none after a request to finish either,
+        // because another client wants the lock.
         if book.end().is_some()
             || book.is_refuted()
             || book.is_revoked()

@@ -1,5 +1,5 @@
-//! A request to the holder of a lock to finish. The holder of another client hears it at its next renewal
-//! (`renewal/settle.rs`).
+//! A request to the holder of a lock to finish. Guards of this client hear the request at once. A guard of another
+//! client hears it at its next renewal (`renewal/settle.rs`).
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) async fn revoke(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -
     Ok(is_asked)
 }
 
-/// The error for a lock whose holder cannot be asked. `kind`: its flavour or kind.
+/// The error for a lock whose holder cannot be asked. `kind`: the lock's flavour, or `a group`.
 pub(crate) fn unsupported(name: &str, kind: &str) -> Error {
     let what = format!(
         "the holder of the lock {name:?} ({kind}) cannot be asked to finish: revoke works for reentrant, fair, fenced, \

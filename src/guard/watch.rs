@@ -1,4 +1,5 @@
-//! Watches a guard's hold: futures that end when the lock is lost, or when its lease is about to end.
+//! Watches a guard's hold: futures that end when the lock is lost, when its lease is about to end, or when a client has
+//! asked the holder to finish.
 
 use std::future::Future;
 use std::time::Duration;

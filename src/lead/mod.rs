@@ -16,21 +16,21 @@
 //!
 //! # When does a term end?
 //!
-//! | event | the leader | next leader |
+//! | event | what the leader notices | the next leader begins |
 //! |---|---|---|
-//! | [`Term::resign`], or the `Term` is dropped | has ended | at once |
-//! | the process dies | | when the lease ends: at most the [watchdog](crate::Builder::watchdog)'s 30 s |
-//! | the process is frozen or cut off | `lost`, by its own clock | when the lease ends |
-//! | [`force_unlock`](crate::DistLock::force_unlock) of the lock | `lost`, at its next renewal | at once |
-//! | [`Client::shutdown`] | has `within` to end, then `lost` with [`Error::Closed`] | when the term ends |
+//! | [`Term::resign`], or the `Term` is dropped | | at once |
+//! | the process dies | | when the lease ends: after 30 s at most (the [watchdog](crate::Builder::watchdog)'s lease) |
+//! | the process is frozen or cut off | `lost` completes, by its own clock | when the lease ends |
+//! | [`force_unlock`](crate::DistLock::force_unlock) of the lock | `lost` completes at the next renewal | at once |
+//! | [`Client::shutdown`] | after `within`, `lost` completes with [`Error::Closed`] | when the term ends |
 //!
 //! # How stale is an observer?
 //!
 //! A message reports each leader that announces itself, and each change of a payload. No message reports an end without
-//! a new leader, or a leader that holds the fenced lock without a candidate, such as Java. [`Observer::changed`] finds
-//! these changes at its next query, which is [`poll_cap`](crate::Options::poll_cap) (5 s) or a third of the watchdog's
-//! lease after the last query, if that is shorter. The same holds for a lost message. A dead leader is reported until
-//! its lease ends.
+//! a new leader, or a holder of the fenced lock that is no candidate, such as a Java process. [`Observer::changed`]
+//! finds these changes, and changes whose message was lost, at its next query. It queries every
+//! [`poll_cap`](crate::Options::poll_cap) (5 s), or every third of the watchdog's lease if that is shorter. A dead
+//! leader is reported until its lease ends.
 //!
 //! Epoch and payload are written together and read together. So an observer never gets the payload of one leader with
 //! the epoch of another.
@@ -57,7 +57,7 @@ mod term;
 pub use observer::{Leader, Observer};
 pub use term::Term;
 
-/// The longest payload. Each query of an observer transfers the payload.
+/// The longest payload, in bytes. It is short, because each query of an observer transfers the payload.
 const LONGEST: usize = 4096;
 
 /// # Leader election
@@ -167,7 +167,7 @@ impl Candidate {
             let guard = self.lock.acquire(how).await?.ok_or(Error::Closed)?;
             let term = Term::begin(self.lock.client(), &self.name, guard)?;
             match term.announce(self.payload.clone()).await {
-                // The term has ended already.
+                // The term ended before it was announced.
                 Err(Error::Lost { .. }) => {}
                 announced => {
                     announced?;

@@ -17,8 +17,8 @@ static LEADER: Script = Script::new("lead/leader", include_str!("../../lua/lead/
 pub struct Leader {
     /// The term's number: the fencing token. It grows from term to term.
     pub epoch: u64,
-    /// The leader's payload. `None` if the leader has none, has not announced itself yet, or holds the fenced lock
-    /// without a candidate, such as Java.
+    /// The leader's payload. `None` if the leader has no payload or has not announced itself yet, or if it is no
+    /// candidate but a holder of the fenced lock, such as a Java process.
     pub payload: Option<Vec<u8>>,
 }
 

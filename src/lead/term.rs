@@ -30,7 +30,8 @@ pub struct Term {
     engine: Arc<Engine>,
     name: Arc<LockName>,
     owner: Bytes,
-    /// Number of announcements. A late copy of an announcement has a smaller number than a later announcement.
+    /// Number of announcements. The script ignores a late copy of an announcement, because its number is not the
+    /// largest.
     writes: AtomicU64,
 }
 

@@ -100,7 +100,8 @@ async fn serve(mut child: Child, who: String, resource: Shared, mut orders: Unbo
                 Some(Order::Thaw) => child.cont(),
                 None => return child.kill9(),
             },
-            // `line` allows no long silence, but a waiting candidate is silent.
+            // `line` panics after a long silence, and a waiting candidate is silent. So the call begins again from time
+            // to time.
             () = tokio::time::sleep(secs(30)) => {}
         }
     }
@@ -126,7 +127,7 @@ async fn candidate_process() {
             let is_leader = term.is_leader();
             child::say(&format!("write {}", term.epoch()));
             let done = child::hear().await == "done";
-            // Checked after the answer: a process that leads now has led during the write.
+            // Checked after the answer: a process that is still the leader then was the leader during the write.
             if !done && term.is_leader() {
                 child::say(&format!("refused with epoch {}, although it leads", term.epoch()));
             }

@@ -248,6 +248,27 @@ impl Servers {
         self.primaries.get(index).ok_or_else(|| Failure::Unreachable("no primary is known".to_owned()))
     }
 
+    /// Groups items by the primary that has the slot of their key.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`](Self::of).
+    pub fn grouped<T>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        key: impl Fn(&T) -> &[u8],
+    ) -> Result<Vec<(&Raw, Vec<T>)>, Failure> {
+        let mut groups: Vec<(&Raw, Vec<T>)> = Vec::new();
+        for item in items {
+            let raw = self.of(key(&item))?;
+            match groups.iter_mut().find(|(other, _)| other.address() == raw.address()) {
+                Some((_, group)) => group.push(item),
+                None => groups.push((raw, vec![item])),
+            }
+        }
+        Ok(groups)
+    }
+
     /// Closes all connections.
     pub async fn close(self) {
         for primary in &self.primaries {
@@ -271,7 +292,7 @@ impl Servers {
 fn own_slots(nodes: &str) -> Vec<RangeInclusive<u16>> {
     let own = nodes.lines().find(|line| line.split(' ').nth(2).is_some_and(|flags| flags.contains("myself")));
     let words = own.unwrap_or_default().split(' ').skip(8);
-    // Slots that are being moved are in brackets. They still belong to the server that has them in a range, too.
+    // A slot that is being moved is in brackets. Its server lists it in a range, too, until the move ends.
     let range = |word: &str| {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
         Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// `doctor` found something. The lowest status of a failure, as `grep` and `diff` use it.
+/// `doctor` found something, or `bench` had errors. `diff` uses the same status for a difference.
 pub const FOUND: u8 = 1;
-/// The lock is not held, so there is nothing to release.
+/// The lock is not held.
 pub const NOT_HELD: u8 = 1;
 /// Wrong arguments or an impossible option (`EX_USAGE`).
 pub const USAGE: u8 = 64;
@@ -18,7 +18,7 @@ pub const SYSTEM: u8 = 71;
 pub const BUSY: u8 = 75;
 /// The lock was lost while the command ran.
 pub const LOST: u8 = 76;
-/// The command of `run` exists, and cannot be executed. As in shells.
+/// The command of `run` exists, but cannot be executed. As in shells.
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The command of `run` does not exist. As in shells.
 pub const NO_COMMAND: u8 = 127;

@@ -16,9 +16,9 @@
 //! - `held`: true if the exit status is 0.
 //! - `ttl_ms`: lease of the key. Null means no end, or no key.
 //! - `holders`: list of `{owner, language, holds, hold_ids}`. `language` is `rust`, `java` or null. `hold_ids` has the
-//!   listed holds; a single hold usually is not listed. A `+` in front means that the guard was turned into an owner.
-//!   Read-write locks also have `half` (`read` or `write`), and for readers `ttl_ms` (0 = the reader is dead). Holders,
-//!   waiters in `queue` and holders of permits have `label` if their client has one.
+//!   ids of the holds that the keys list; a single hold is usually not listed. A `+` in front means that the guard was
+//!   turned into an owner. Read-write locks also have `half` (`read` or `write`), and for readers `ttl_ms` (0 = the
+//!   reader is dead). Holders, waiters in `queue` and holders of permits have `label` if their client has one.
 //! - `queue`: the waiters of a fair lock or for fair permits, the next one first: list of
 //!   `{position, owner, language, deadline_ms}`. Null means no deadline.
 //! - `more_holders`, `more_waiters`: how many are not listed.
@@ -65,7 +65,7 @@ pub use text::holder;
 /// At most this many labels are read.
 const LABELS: usize = 100;
 
-/// Shows what the servers know about a lock: holders, lease, queue, readers, permits, counters
+/// Arguments of `inspect`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Name of the lock
@@ -124,7 +124,8 @@ async fn labels(client: &Client, report: &Report) -> BTreeMap<String, String> {
     labels
 }
 
-/// Of more permits than were read, the first may all be expired. Then the held ones are read.
+/// If the permits were too many to be read at once, reads the held ones. The permits that were read may all have
+/// expired.
 async fn read_more_permits(
     servers: &Servers,
     names: &Names,

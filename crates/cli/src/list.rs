@@ -42,9 +42,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::connect::{Raw, Servers, Target};
 use crate::exit::Failure;
 use crate::keys::show::{bold, count, lasts, print, safe};
-use crate::keys::{Found, Kind, Language, look, reply};
+use crate::keys::{Found, Language, look, reply};
 
-/// Lists all locks that are held, one a line, while it scans the servers
+/// Arguments of `list`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Only names that match this pattern, as in SCAN: * ? [ab]
@@ -132,7 +132,7 @@ async fn size(raw: &Raw) -> Result<u64, Failure> {
     Ok(reply::int(&size).and_then(|keys| u64::try_from(keys).ok()).unwrap_or(0))
 }
 
-/// Columns of known width, and the name behind them.
+/// A line of the table. The name comes last, because its width is unknown.
 fn columns(texts: [&str; 6], name: &str) -> String {
     let [flavour, holder, language, holds, ttl, waiters] = texts;
     let mut line = String::new();
@@ -148,12 +148,7 @@ fn line(lock: &Found, prefix: &str, json: bool) -> String {
     if json {
         return format!("{}\n", lock.json(prefix));
     }
-    let holder = match (&lock.holder, lock.kind, lock.number) {
-        (_, Kind::Read, _) if lock.holds > 1 => count(usize::try_from(lock.holds).unwrap_or(0), "reader"),
-        (Some(holder), ..) => safe(holder),
-        (None, _, Some(total)) => format!("{} of {total} permits", lock.holds),
-        (None, _, None) => String::new(),
-    };
+    let holder = lock.shown_holder();
     let language = lock.language().map_or("", Language::as_str);
     let (holds, ttl, waiters) = (lock.holds.to_string(), lasts(lock.ttl), lock.waiters.to_string());
     columns([lock.kind.as_str(), &holder, language, &holds, &ttl, &waiters], &safe(&lock.name(prefix))) + "\n"
@@ -162,6 +157,7 @@ fn line(lock: &Found, prefix: &str, json: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::Kind;
 
     fn found(kind: Kind, holds: i64) -> Found {
         let holder = (kind != Kind::Permits).then(|| "71b96ce8-2746-4c3a-9d0e-0123456789ab:7".to_owned());

@@ -1,12 +1,11 @@
 //! `distlock completions` and `distlock man`.
 
-use std::io::Write as _;
-
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::args::Cli;
 use crate::exit::Failure;
+use crate::keys::show;
 
 /// Arguments of `completions`.
 #[derive(clap::Args, Debug)]
@@ -56,8 +55,6 @@ pub fn man(args: &ManArgs) -> Result<u8, Failure> {
 }
 
 fn print(text: &[u8]) -> Result<u8, Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text)?;
-    out.flush()?;
+    show::print(&String::from_utf8_lossy(text))?;
     Ok(0)
 }

@@ -36,7 +36,7 @@ const REDRAW: Duration = Duration::from_millis(250);
 /// Shortest interval.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Shows held and contended locks, live: q quits, / filters, s sorts
+/// Arguments of `top`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Time between two looks at the locks on the screen

@@ -102,8 +102,8 @@ async fn run(mut manager: ConnectionManager, call: Call, script_cache: bool) -> 
     send(&mut manager, "EVAL", Some(call.script.source.as_bytes()), &call).await
 }
 
-/// Converts an error. An error with a code is the server's answer, so the command has not run. After any other error,
-/// the command may have run.
+/// Converts an error. An error with a code is the server's answer, so the outcome is known. After any other error, the
+/// command may have run.
 fn fault(error: &RedisError) -> Fault {
     let Some(code) = error.code() else {
         return Fault { source: Some(Arc::new(error.clone())), ..Fault::new(FaultKind::Lost, error.to_string()) };

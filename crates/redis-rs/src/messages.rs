@@ -19,7 +19,7 @@ use crate::fault;
 /// Pause before each reconnect.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Most channels of one `SUBSCRIBE`.
+/// Largest number of channels in one `SUBSCRIBE`.
 const MOST: usize = 128;
 
 pub(crate) struct Messages {
@@ -27,8 +27,8 @@ pub(crate) struct Messages {
     options: Options,
     /// The channels that should be subscribed.
     pub(crate) wanted: Mutex<HashSet<Bytes>>,
-    /// The connection; `None` without one. Locked while a subscription changes, so that changes do not overtake each
-    /// other.
+    /// The connection's half for commands; `None` while there is no connection. Locked while a subscription changes, so
+    /// that changes do not overtake each other.
     sink: tokio::sync::Mutex<Option<PubSubSink>>,
     pub(crate) listener: OnceLock<Weak<dyn Listener>>,
 }

@@ -69,8 +69,8 @@ impl Book {
         true
     }
 
-    /// Sets the lock delay of this tenure: the server keeps the lock for this much longer than the guards' leases. A
-    /// longer delay stays.
+    /// Raises the lock delay of this tenure to `delay`: the server keeps the lock for this much longer than the guards'
+    /// leases.
     pub(crate) fn delay_by(&mut self, delay: Duration) {
         let ms = delay.as_nanos().div_ceil(1_000_000);
         self.delay = self.delay.max(u32::try_from(ms).unwrap_or(u32::MAX));

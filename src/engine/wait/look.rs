@@ -21,7 +21,7 @@ pub(crate) struct Looking<T> {
     /// If set, one success ends the waits of all tasks of this process. The function returns the output of each wait.
     pub(crate) for_all: Option<fn() -> T>,
     /// If set, each waiter sends its own queries: at once, after each message, and at this interval at the latest. For
-    /// queries that renew a lease of the waiter.
+    /// queries that renew a lease of the waiter, or that compare with what this waiter has seen.
     pub(crate) every: Option<Duration>,
 }
 

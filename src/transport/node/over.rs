@@ -65,7 +65,8 @@ impl Over {
         let (server, is_tls, database) = (place.to_string(), config.uses_tls(), config.database.unwrap_or(0));
         let config = Config { version: RespVersion::RESP3, fail_fast: false, ..config };
         let subscriber = maker(config, options)(MESSAGES);
-        // After an error, `over` is dropped here, because fred would retry forever.
+        // Made before the wait: if the wait fails, the drop of `over` ends the connection. Otherwise fred would retry
+        // forever.
         let over = Self {
             clients: clients.into(),
             next: AtomicUsize::new(0),
@@ -108,7 +109,7 @@ impl Over {
         )));
     }
 
-    /// Returns the next client that is connected. If none is, returns the next client.
+    /// Returns the next connected client, in turn. If no client is connected, returns the next one.
     fn next(&self) -> &FredClient {
         let (count, first) = (self.clients.len(), self.next.fetch_add(1, Ordering::Relaxed));
         let mut turns = (0..count).map(|n| first.wrapping_add(n) % count);
@@ -165,8 +166,8 @@ async fn report_reconnects(mut reconnects: Receiver<Server>, listener: ListenerS
     }
 }
 
-/// True if fred gives up the connection after this error of the server. The error's text is then also the outcome of
-/// other commands in flight.
+/// True if fred gives up the connection after this error of the server. Then the other commands in flight fail with the
+/// same text.
 fn breaks_off(config: &ConnectionConfig, error: &fred::error::Error) -> bool {
     let begins = |by: &ReconnectError| {
         let prefix = match by {
@@ -185,7 +186,7 @@ fn breaks_off(config: &ConnectionConfig, error: &fred::error::Error) -> bool {
     is_login || config.reconnect_errors.iter().any(begins)
 }
 
-/// One client, as one call uses it.
+/// A client, and the options of one call over it.
 struct Line {
     client: FredClient,
     timeout: Duration,
@@ -201,12 +202,12 @@ impl Line {
         call: &Call,
         within: Duration,
     ) -> Result<Value, fred::error::Error> {
-        // fred takes a timeout of zero for none.
+        // For fred, a timeout of zero means no timeout.
         let timeout = Some(within.max(Duration::from_millis(1)));
         let options = CommandOptions { max_attempts: Some(1), timeout, ..CommandOptions::default() };
         let client = self.client.with_options(&options);
         let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
-        // Boxed: this future has kilobytes, which would be copied with each future around it.
+        // Boxed, because this future takes kilobytes, and so would each future that contains it.
         let sent = Box::pin(client.custom(command, words(script, call)));
         without_standstill(sent, within + OVERDUE).await
     }

@@ -17,6 +17,7 @@ pub mod server;
 mod set;
 mod state;
 mod until;
+pub mod wait;
 
 pub use admin::Admin;
 pub use child::Child;

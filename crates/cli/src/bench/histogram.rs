@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Each power of two is cut into so many buckets.
+/// Number of buckets of each power of two.
 const PARTS: u64 = 32;
 /// Values of 64 bits have 59 powers of two above the first 32 values.
 const BUCKETS: usize = 60 * 32;
@@ -66,7 +66,7 @@ impl Histogram {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// The value that so many percent of the values do not exceed. 0 for an empty histogram.
+    /// `percent` % of the values are at most this. 0 for an empty histogram.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
         let rank = (self.count() * percent).div_ceil(100).max(1);
         let mut seen = 0;

@@ -2,7 +2,6 @@
 //!
 //! The names begin with `distlock-bench:` and the id of the run's client. Nothing else is touched.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::connect::Target;
 use crate::exit::{self, Failure};
+use crate::keys::show;
 
 mod histogram;
 mod report;
@@ -75,7 +75,7 @@ pub async fn main(args: Args, target: &Target) -> Result<u8, Failure> {
     let closed = client.shutdown(END_WITHIN).await;
     let run = Run { flavour: args.flavour, tasks: args.tasks, contended: args.contended, took, servers };
     let text = if args.json { format!("{:#}\n", report::json(&run, &tally)) } else { report::text(&run, &tally) };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    show::print(&text)?;
     closed?;
     Ok(if tally.errors() > 0 { exit::FOUND } else { 0 })
 }

@@ -109,11 +109,11 @@ pub(super) fn json(run: &Run, tally: &Tally) -> Value {
         "contended": run.contended,
         "seconds": run.took.as_secs_f64(),
         "pairs": tally.releases.count(),
-        "pairsPerSecond": rate(run, tally),
+        "pairs_per_second": rate(run, tally),
         "acquire": times(&tally.acquires),
         "release": times(&tally.releases),
         "errors": errors,
-        "firstError": first,
+        "first_error": first,
     })
 }
 

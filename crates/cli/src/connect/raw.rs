@@ -20,7 +20,7 @@ use crate::exit::Failure;
 /// Time limit of connecting and of a raw command.
 const WITHIN: Duration = Duration::from_secs(10);
 
-type Words = (Option<String>, Option<String>);
+type UserAndPassword = (Option<String>, Option<String>);
 
 /// A connection for raw commands to one server. Replies have the types of RESP2: a map is a flat array, a score is
 /// text.
@@ -118,7 +118,8 @@ impl Raw {
     }
 }
 
-/// Without a login, fred would send `PING`, which a server refuses that cannot write to its disk.
+/// A login without a user and a password. Without a provider, fred would send `PING` at connect. A server that cannot
+/// write to its disk refuses `PING`.
 #[derive(Debug)]
 struct NoLogin;
 
@@ -127,7 +128,7 @@ impl CredentialProvider for NoLogin {
     fn fetch<'a, 'b, 'c>(
         &'a self,
         _server: Option<&'b Server>,
-    ) -> Pin<Box<dyn Future<Output = Result<Words, Error>> + Send + 'c>>
+    ) -> Pin<Box<dyn Future<Output = Result<UserAndPassword, Error>> + Send + 'c>>
     where
         'a: 'c,
         'b: 'c,

@@ -29,7 +29,7 @@ pub(super) struct Facts {
     pub(super) servers: Vec<Server>,
     pub(super) unreachable: Vec<Unreachable>,
     pub(super) sentinels: Vec<Sentinel>,
-    /// `None` if the servers refused the query for a time.
+    /// `None` if the query failed, for example while a server loads its data.
     pub(super) capabilities: Option<Capabilities>,
     pub(super) not_checked: Vec<NotChecked>,
 }
@@ -52,7 +52,7 @@ pub(super) struct NotChecked {
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     pub(super) address: String,
-    /// The role that the client assumes. The server's own word is `INFO`'s field `role`.
+    /// The role that the client assumes. The role that the server reports is in `info`.
     pub(super) role: ServerRole,
     /// The user of this login, from `ACL WHOAMI`.
     pub(super) user: Option<String>,
@@ -207,6 +207,11 @@ impl Facts {
 
     pub(super) fn primaries(&self) -> impl Iterator<Item = &Server> {
         self.servers.iter().filter(|server| server.is_primary())
+    }
+
+    /// True for a cluster with sharded channels.
+    pub(super) fn is_sharded(&self) -> bool {
+        self.capabilities.as_ref().is_some_and(|found| found.cluster && found.sharded_channels == Some(true))
     }
 
     pub(super) fn is_wanted(&self, kind: Kind) -> bool {

@@ -4,11 +4,11 @@
 //! 2. `checks` judges the facts: a table of pure functions.
 //! 3. `report` prints the findings.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use crate::connect::Target;
 use crate::exit::{self, Failure};
+use crate::keys::show;
 
 mod checks;
 mod facts;
@@ -55,10 +55,9 @@ pub async fn main(args: Args, target: &Target) -> Result<u8, Failure> {
     let text = if args.json {
         format!("{:#}\n", report::json(&facts, &findings))
     } else {
-        let is_coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        report::text(&facts, &findings, is_coloured)
+        report::text(&facts, &findings, show::is_coloured())
     };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    show::print(&text)?;
     let fails = findings.iter().any(|finding| finding.severity >= args.fail_on);
     Ok(if fails { exit::FOUND } else { 0 })
 }

@@ -91,7 +91,7 @@ pub(super) fn json(facts: &Facts, findings: &[Finding]) -> Value {
         "servers": facts.servers.iter().map(server).collect::<Vec<_>>(),
         "sentinels": facts.sentinels.iter().map(|sentinel| sentinel.address.as_str()).collect::<Vec<_>>(),
         "findings": findings.iter().map(finding).collect::<Vec<_>>(),
-        "notChecked": facts.not_checked.iter().map(not_checked).collect::<Vec<_>>(),
+        "not_checked": facts.not_checked.iter().map(not_checked).collect::<Vec<_>>(),
     })
 }
 
@@ -136,7 +136,7 @@ mod tests {
         let servers: Vec<_> = findings.iter().map(|finding| finding["server"].as_str().unwrap()).collect();
         assert_eq!(servers, ["b:1", "c:1"]);
         assert_eq!((&findings[0]["id"], &findings[0]["severity"]), (&json!("eviction"), &json!("breaks")));
-        assert_eq!(report["notChecked"][0]["what"], "settings");
+        assert_eq!(report["not_checked"][0]["what"], "settings");
     }
 
     #[test]

@@ -4,18 +4,18 @@
 -- ARGV   1 owner   2 prefix of the waiters' channels.
 -- Reply  position of the owner, from 1; 0 = the owner was not in the queue, and nothing was changed.
 --
--- A deadline of Java is the deadline of the waiter ahead plus the Java waiter's own wait. So the Java waiters right
--- behind the removed waiter move earlier: the first of them now follows the waiter ahead, or the end of the lock's
--- lease. The waiters behind the next waiter of ours do not move: its client sets its deadline again within 2.2 s, and
--- moves the Java waiters behind it by the same time.
+-- A deadline of Java is the deadline of the waiter ahead plus the Java waiter's own wait. So the deadlines of the Java
+-- waiters right behind the removed waiter become earlier. The first of these deadlines now follows the deadline of the
+-- waiter ahead, or the end of the lock's lease. The deadlines from the next waiter of ours on stay: its client sets its
+-- deadline again within 2.7 s, and moves the Java waiters behind it by the same time.
 -- The removed waiter gets a message: if it is alive, it asks the server, and queues again at the end. If the lock is
 -- free, the new head gets a message, too, and acquires the lock by its own attempt. Messages are sent to plain and to
 -- sharded channels, because clients of a cluster may use either.
 -- Idempotent. O(waiters).
 
 local owner = ARGV[1]
--- `Options::fair_grace` by default: a deadline of Java that is this near was set by a script that notified the head, so
--- it does not show the head's wait.
+-- The default of `Options::fair_grace`, in ms. If the deadline of a Java head is nearer than this, a script has
+-- notified the head and set the deadline. So the deadline does not show the head's wait.
 local GRACE = 500
 
 -- While a cluster moves this slot, the missing key stops the script here, before the first write.
@@ -36,9 +36,10 @@ local function deadline(waiter)
   return tonumber(redis.call('zscore', KEYS[3], waiter) or nil)
 end
 
--- Makes the deadlines of the Java waiters from this position on (0 = the head) earlier by `by` ms, up to the first
--- waiter of ours. `least`: the first of these deadlines does not become earlier than this. `gone`: the deadline of a
--- removed head; the first of these deadlines becomes `least` plus its distance to `gone`, if it is later.
+-- Makes the deadlines of the Java waiters from this position on (0 = the head), up to the first waiter of ours, earlier
+-- by the same `by` ms. Limits for the first new deadline:
+-- - `least`: the earliest value.
+-- - `gone`: the deadline of a removed head. The latest value is `least` plus the first waiter's distance to `gone`.
 local function nearer(from, by, least, gone)
   while true do
     local waiter = redis.call('lindex', KEYS[2], from)

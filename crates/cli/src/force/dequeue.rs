@@ -16,7 +16,7 @@ use crate::keys::{Language, Names, reply};
 
 const SCRIPT: &str = include_str!("dequeue.lua");
 
-/// Removes a waiter from the queue of a fair lock
+/// Arguments of `dequeue`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Name of the lock

@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::inspect::{self, Half, Report};
 use crate::keys::show::{print, safe};
 
-/// Frees a lock, whoever holds it
+/// Arguments of `unlock`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Name of the lock

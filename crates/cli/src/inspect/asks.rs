@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use fred::types::Value;
 
-use crate::connect::{Raw, Servers};
+use crate::connect::Servers;
 use crate::exit::Failure;
 use crate::keys::Names;
 
@@ -71,7 +71,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The reply about this; `Null` without one.
+    /// The reply to this read; `Null` if there is none.
     pub fn get(&self, what: What) -> &Value {
         self.replies.get(&what).unwrap_or(&Value::Null)
     }
@@ -127,16 +127,8 @@ fn about(names: &Names) -> Vec<Ask> {
 ///
 /// [`Failure::Unreachable`]; [`Failure::Server`] if the server refuses to tell the key's type or its own time.
 pub async fn ask(servers: &Servers, names: &Names) -> Result<Answers, Failure> {
-    let mut groups: Vec<(&Raw, Vec<Ask>)> = Vec::new();
-    for ask in about(names) {
-        let raw = servers.of(&ask.key)?;
-        match groups.iter_mut().find(|(other, _)| other.address() == raw.address()) {
-            Some((_, group)) => group.push(ask),
-            None => groups.push((raw, vec![ask])),
-        }
-    }
     let mut answers = Answers { server: servers.of(&names.key)?.address().to_owned(), ..Answers::default() };
-    for (raw, group) in groups {
+    for (raw, group) in servers.grouped(about(names), |ask| &ask.key[..])? {
         let replies = raw.calls(group.iter().map(|ask| ask.words.clone()).collect()).await?;
         for (ask, reply) in group.into_iter().zip(replies) {
             match reply {

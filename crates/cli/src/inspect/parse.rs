@@ -65,7 +65,8 @@ fn hash(answers: &Answers, now: i64, report: &mut Report) {
     let is_whole = reply::int(reply::nth(answers.get(What::Fields), 0)) == Some(0);
     if !is_whole || report.holders.len() > MOST {
         report.holders.truncate(MOST);
-        // The mode is no holder. Lists of holds cannot be told apart before they are read.
+        // The mode is no holder. The fields that were not read may include lists of holds, so the result is an upper
+        // bound.
         let shown = fields.keys().filter(|field| *field != "mode").count().min(MOST);
         let all = reply::int(answers.get(What::Size)).unwrap_or(0) - i64::from(mode.is_some());
         report.more_holders = (all - i64::try_from(shown).unwrap_or(0)).max(0);
@@ -130,7 +131,7 @@ fn permits(answers: &Answers, free: i64, now: i64) -> Option<Permits> {
     Some(Permits { total: free + all, free: free + expired, held: all - expired, holders: holders.collect() })
 }
 
-/// Sets the held permits of a set that was too large to be read at once. `list`: the first of them to end.
+/// Sets the held permits of a set that was too large to be read at once. `list`: the permits whose leases end first.
 pub fn set_held(permits: &mut Permits, held: i64, list: &Value, now: i64) {
     (permits.free, permits.held) = (permits.total - held, held);
     permits.holders = reply::scores(list).into_iter().map(|(id, ends)| (id, left(ends, now))).collect();

@@ -48,7 +48,8 @@ impl Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
     pub owner: String,
-    /// Time in ms until its place, its mark or its lease ends; negative if it has ended. `None` = unknown.
+    /// Time in ms until the deadline of its place in the queue, the end of a writer's mark, or the end of a party's
+    /// lease. Negative if that has passed. `None` = unknown.
     pub left: Option<i64>,
 }
 
@@ -58,7 +59,7 @@ pub struct Permits {
     pub total: i64,
     pub free: i64,
     pub held: i64,
-    /// Ids and leases in ms, the first to end first. `None` = no end.
+    /// Ids and leases in ms, sorted by the ends of the leases. `None` = no end.
     pub holders: Vec<(Bytes, Option<i64>)>,
 }
 
@@ -67,8 +68,9 @@ pub struct Permits {
 pub struct Barrier {
     /// Number of parties that the round needs; `None` before the first arrival of a round.
     pub parties: Option<i64>,
-    /// Rounds since the keys were created: finished ones, and broken ones among the last.
+    /// Number of rounds that have ended, finished or broken, since the keys were created.
     pub finished: i64,
+    /// Number of broken rounds. The server remembers the last ones only.
     pub broken: usize,
     pub arrived: Vec<Waiter>,
     pub more: i64,

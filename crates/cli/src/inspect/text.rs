@@ -10,16 +10,16 @@ use crate::keys::{Language, to_hex};
 pub fn of(report: &Report) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}: {}", bold(&safe(&report.name)), summary(report));
-    let mut line = |label: &str, value: &str| {
-        let _ = writeln!(text, "  {label:<16}{value}");
+    let mut line = |title: &str, value: &str| {
+        let _ = writeln!(text, "  {title:<16}{value}");
     };
     line("server", &report.server);
     if report.ttl.is_some() || !report.holders.is_empty() {
         line("lease", &lasts(report.ttl));
     }
     for one in &report.holders {
-        let what = one.half.map_or("holder", |half| if half == Half::Read { "reader" } else { "writer" });
-        line(what, &(holder(one) + &label(report, &one.owner)));
+        let title = one.half.map_or("holder", |half| if half == Half::Read { "reader" } else { "writer" });
+        line(title, &(holder(one) + &label(report, &one.owner)));
     }
     more(&mut line, report.more_holders);
     if let Some(permits) = &report.permits {
@@ -29,8 +29,8 @@ pub fn of(report: &Report) -> String {
         line("fencing counter", &counter.to_string());
     }
     for (index, one) in report.queue.iter().enumerate() {
-        let text = format!("{:>3}  {}{}", index + 1, waiter(one), label(report, &one.owner));
-        line(if index == 0 { "queue" } else { "" }, &text);
+        let value = format!("{:>3}  {}{}", index + 1, waiter(one), label(report, &one.owner));
+        line(if index == 0 { "queue" } else { "" }, &value);
     }
     more(&mut line, report.more_waiters);
     for one in &report.waiting_writers {

@@ -7,7 +7,7 @@
 --                     `permits`.
 --        ms           time until the key expires, for permits until the last lease ends; -1 = no end.
 --        holder       owner; `read`: one of the readers; `plain`: the key's value; `permits`: ''.
---        holds        the owner's count; `read`: number of readers (of more than 256 fields: at most); `permits`: held.
+--        holds        the owner's count; `read`: number of readers, above 256 fields an upper bound; `permits`: held.
 --        queue        length of the fair queue.
 --        subscribers  connections that subscribe to the lock's channel.
 --        number       fencing counter; `permits`: total; '' = none.

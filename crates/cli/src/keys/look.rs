@@ -1,11 +1,12 @@
-//! Finds held locks by `look.lua`: one short script for a page of keys, so that the server's answer takes about a
-//! millisecond, and keys that are no locks cost no traffic.
+//! Finds held locks by the script `look.lua`, one call for each page of keys. A call takes the server about a
+//! millisecond. Keys that are no locks cause no traffic.
 
 use bytes::Bytes;
 use distlock::TopologyKind;
 use fred::types::Value;
 use serde_json::{Value as Json, json};
 
+use super::show::{count, safe};
 use super::{Language, of_plain, reply};
 use crate::connect::{Raw, Servers};
 use crate::exit::Failure;
@@ -73,6 +74,16 @@ impl Found {
         self.holder.as_deref().and_then(Language::of)
     }
 
+    /// The holder as text for people: the owner, the number of readers, or the number of held permits.
+    pub fn shown_holder(&self) -> String {
+        match (&self.holder, self.kind, self.number) {
+            (_, Kind::Read, _) if self.holds > 1 => count(usize::try_from(self.holds).unwrap_or(0), "reader"),
+            (Some(holder), ..) => safe(holder),
+            (None, _, Some(total)) => format!("{} of {total} permits", self.holds),
+            (None, _, None) => String::new(),
+        }
+    }
+
     /// One line of `list --json`, which describes the members.
     pub fn json(&self, prefix: &str) -> Json {
         let mut line = json!({
@@ -104,7 +115,7 @@ impl Found {
             "lock" => (Kind::Reentrant, Some(holder)),
             "read" => (Kind::Read, Some(holder)),
             "write" => (Kind::Write, Some(holder)),
-            // A value of another program, if it only looks like a value of this crate.
+            // No lock, if another program wrote a value that only looks like a value of this crate.
             "plain" => (Kind::Plain, Some(of_plain(&holder)?.0)),
             "permits" => (Kind::Permits, None),
             _ => return None,

@@ -35,7 +35,7 @@ impl Names {
         joined(&self.tagged("redisson_lock_waiters"), &self.key)
     }
 
-    /// Fenced locks: the counter of sections.
+    /// Fenced locks: the fencing counter.
     pub fn counter(&self) -> Bytes {
         self.tagged("redisson_lock_token")
     }
@@ -82,7 +82,7 @@ impl Names {
             self.tagged("redisson_rwlock"),
             self.tagged("distlock_plain"),
             self.tagged("redisson_sc"),
-            // The only name that is always in braces.
+            // The only channel that has braces around any name, also around a name with braces.
             Bytes::from([&b"redisson_countdownlatch__channel__{"[..], &self.key[..], &b"}"[..]].concat()),
             self.tagged("distlock_barrier__channel"),
         ]

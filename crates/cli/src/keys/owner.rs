@@ -27,8 +27,8 @@ impl Language {
         }
     }
 
-    /// The language of the client that acquired the permit with this id. An id of this crate begins with the first
-    /// half of its uuid, and then has the number of the hold, below 2^40. An id of Redisson is random.
+    /// The language of the client that acquired the permit with this id. An id of this crate begins with the first half
+    /// of the client's uuid. The number of the hold follows, and is below 2^40. An id of Redisson is random.
     pub fn of_permit(id: &[u8]) -> Self {
         let is_ours = id.len() == 16 && id[6] >> 4 == 8 && id[8] == 0;
         if is_ours { Self::Rust } else { Self::Java }

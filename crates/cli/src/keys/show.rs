@@ -31,10 +31,14 @@ pub fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-/// Bold on a terminal, unless `NO_COLOR` is set.
+/// True if stdout is a terminal, and `NO_COLOR` is not set.
+pub fn is_coloured() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
+}
+
+/// Bold, if output is [coloured](is_coloured).
 pub fn bold(text: &str) -> String {
-    let is_coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-    if is_coloured { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    if is_coloured() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
 }
 
 /// Writes to stdout. Returns false once nobody reads any more, as behind `| head`.

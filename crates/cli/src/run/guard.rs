@@ -3,7 +3,7 @@
 //! `distlock run` cannot end CMD when it is itself killed by KILL. So it starts this process (`distlock guard-group`),
 //! which leads the process group, starts CMD in it, and lives until the rest of the group has ended:
 //!
-//! 1. When CMD has ended, others of the group get TERM, and KILL after the grace period.
+//! 1. When CMD has ended, the other processes of the group get TERM, and KILL after the grace period.
 //! 2. When `distlock run` asks for the end of the group ([`END`]), all get TERM, and KILL after the grace period.
 //! 3. When `distlock run` is dead, all get KILL at once, because the lock ends with its lease.
 //!
@@ -102,6 +102,7 @@ pub async fn main(args: Args) -> Result<u8, Failure> {
     }
 }
 
+/// The groups to end: `own`, and the group of CMD's process id, if CMD has made one.
 struct Group {
     /// The group that this process leads, or has led.
     own: Pid,
@@ -169,9 +170,10 @@ impl Group {
         let _ = kill_process_group(self.own, signal);
     }
 
-    /// Sends a signal to the group that CMD leads, if it does.
+    /// Sends a signal to the group that CMD has made, if there is one.
     fn pass_on(&self, signal: Signal) {
-        // CMD's process id is not reused while CMD or a child of this process has it as its own or its group's.
+        // Another process cannot get CMD's process id while CMD is not reaped, or while a child of this process is in
+        // CMD's group.
         if self.code.is_none() || has_children(self.cmd()) {
             let _ = kill_process_group(self.cmd(), signal);
         }

@@ -14,7 +14,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// Acquires what the arguments say. Returns `None` if the wait ran out.
+    /// Acquires the lock or the permit that the arguments name. Returns `None` if the wait ran out.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! CMD's process group, as `run` sees it: it starts the group's guard, and tells the guard what to do.
+//! CMD's process group, as `run` sees it. `run` starts the group's guard, and tells the guard what to do.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
@@ -27,7 +27,7 @@ pub struct Job {
 pub enum Change {
     /// The group has ended, with this exit status of CMD.
     Ended(u8),
-    /// A signal has killed the guard. Others of the group may still run.
+    /// A signal has killed the guard. Other processes of the group may still run.
     Unguarded(u8),
     /// The group was stopped from the terminal.
     Stopped,

@@ -37,7 +37,7 @@ use signals::Signals;
 
 /// Time that a shutdown leaves for clean-ups in flight.
 const SHUTDOWN: Duration = Duration::from_secs(1);
-/// Time after the grace period in which the guard must have killed the group. Then this process kills the group.
+/// Time that the guard has to kill the group after the grace period. Then this process kills the group.
 const GUARD_WITHIN: Duration = Duration::from_secs(5);
 /// The longest duration of an option: ten years, as in the library.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -192,8 +192,8 @@ fn resume(job: &Job, hold: &Hold) {
     }
 }
 
-/// Stops this process until it is continued. TTOU is not caught, so it stops the process. Unlike STOP, it does nothing
-/// where no shell could continue the process.
+/// Stops this process until it is continued. TTOU is not caught, so it stops the process. Unlike STOP, it has no effect
+/// if no shell could continue the process.
 fn stop() {
     let _ = kill_process(getpid(), Signal::TTOU);
 }

@@ -9,8 +9,8 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row as Cells, Table};
 
 use super::model::{MOST, Model, Row};
+use crate::keys::Language;
 use crate::keys::show::{count, lasts, safe};
-use crate::keys::{Kind, Language};
 
 /// Lines that are no rows of locks: the summary, the titles, the keys.
 pub const OTHER_LINES: u16 = 3;
@@ -78,13 +78,7 @@ fn cell(text: String, column: usize) -> Cell<'static> {
 
 fn cells(row: &Row, now: Instant) -> Cells<'static> {
     let found = &row.found;
-    let holder = match (&found.holder, found.kind, found.number) {
-        _ if row.free > 0 => "free".to_owned(),
-        (_, Kind::Read, _) if found.holds > 1 => count(usize::try_from(found.holds).unwrap_or(0), "reader"),
-        (Some(holder), ..) => safe(holder),
-        (None, _, Some(total)) => format!("{} of {total} permits", found.holds),
-        (None, _, None) => String::new(),
-    };
+    let holder = if row.free > 0 { "free".to_owned() } else { found.shown_holder() };
     let is_held = |text: String| if row.free > 0 { String::new() } else { text };
     let texts = [
         safe(&row.name),

@@ -47,7 +47,8 @@ impl Row {
         millis(now - self.since)
     }
 
-    /// Changes of holder per second. For fenced locks all sections count; for others, one for each look at most.
+    /// Changes of holder per second. For fenced locks, the fencing counter shows every change. For other locks, at most
+    /// one change for each look counts.
     pub fn rate(&self, now: Instant) -> f64 {
         let Some((first, _)) = self.looks.front() else { return 0.0 };
         let changes: i64 = self.looks.iter().skip(1).map(|(_, changes)| changes).sum();
@@ -61,7 +62,7 @@ impl Row {
 
     /// Notes that the lock was found held. Returns the number of changes since it was last seen.
     fn update(&mut self, found: Found, now: Instant) -> i64 {
-        let sections = match (self.found.number, found.number) {
+        let acquires = match (self.found.number, found.number) {
             (Some(before), Some(after)) if found.holder.is_some() => (after - before).max(0),
             _ => 0,
         };
@@ -70,7 +71,7 @@ impl Row {
             self.since = now;
         }
         (self.found, self.seen, self.free) = (found, now, 0);
-        sections.max(i64::from(is_other))
+        acquires.max(i64::from(is_other))
     }
 
     fn note(&mut self, changes: i64, now: Instant) {
@@ -132,10 +133,11 @@ pub struct Model {
     pass: u64,
     /// When this pass of the scan began.
     began: Instant,
-    /// Keys in this pass of the scan so far, and in the last whole pass.
+    /// Number of keys in this pass of the scan so far.
     pub looked: u64,
+    /// Number of keys in the last whole pass.
     pub keys: Option<u64>,
-    /// Locks that were left out because [`MOST`] are shown.
+    /// True if locks were left out, because [`MOST`] are known.
     pub left_out: bool,
     /// Why the last look failed.
     pub error: Option<String>,
@@ -168,7 +170,7 @@ impl Model {
             let (pass, is_full) = (self.pass, self.rows.len() >= MOST);
             if let Some(row) = self.rows.get_mut(&lock.key) {
                 row.pass = pass;
-                // The next look counts this change.
+                // Counted with the last look, because the next look will find the row up to date.
                 let changes = row.update(lock, now);
                 if let Some(last) = row.looks.back_mut() {
                     last.1 += changes;

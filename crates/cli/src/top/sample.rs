@@ -6,14 +6,14 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::connect::{Raw, Servers};
+use crate::connect::Servers;
 use crate::exit::Failure;
 use crate::keys::{Found, look};
 
 /// Pause between two pages of the scan. A page takes the server about a millisecond, so the scan uses less than a tenth
 /// of its time: about 30 000 keys a second.
 const BETWEEN_PAGES: Duration = Duration::from_millis(12);
-/// Least pause between two passes of the scan, and after a failure.
+/// Pause after each pass of the scan, also after a failed one.
 const BETWEEN_PASSES: Duration = Duration::from_secs(1);
 
 /// An answer of the servers.
@@ -23,12 +23,12 @@ pub enum Sample {
     Page(Vec<Found>, u64),
     /// The scan has seen all keys once, and begins again.
     PassEnded,
-    /// Of these keys, these locks are held.
+    /// A look at these keys, and the locks among them that are held.
     Looked(Vec<Bytes>, Vec<Found>),
     Failed(String),
 }
 
-/// Scans all primaries, again and again. Ends when nobody listens.
+/// Scans all primaries, again and again. Ends when the receiver is dropped.
 pub async fn scan(servers: &Servers, pattern: &str, out: mpsc::Sender<Sample>) {
     loop {
         let ended = match pass(servers, pattern, &out).await {
@@ -60,7 +60,7 @@ async fn pass(servers: &Servers, pattern: &str, out: &mpsc::Sender<Sample>) -> R
     Ok(())
 }
 
-/// Looks at the watched keys once each interval. Ends when nobody listens.
+/// Looks at the watched keys once each interval. Ends when the receiver is dropped.
 pub async fn look(
     servers: &Servers,
     interval: Duration,
@@ -85,16 +85,8 @@ pub async fn look(
 
 /// One command for each primary that has some of these keys.
 async fn look_at(servers: &Servers, keys: &[Bytes]) -> Result<Vec<Found>, Failure> {
-    let mut groups: Vec<(&Raw, Vec<Bytes>)> = Vec::new();
-    for key in keys {
-        let raw = servers.of(key)?;
-        match groups.iter_mut().find(|(other, _)| other.address() == raw.address()) {
-            Some((_, group)) => group.push(key.clone()),
-            None => groups.push((raw, vec![key.clone()])),
-        }
-    }
     let mut found = Vec::new();
-    for (raw, keys) in groups {
+    for (raw, keys) in servers.grouped(keys.iter().cloned(), |key| &key[..])? {
         found.extend(look::keys(servers, raw, &keys).await?);
     }
     Ok(found)

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use distlock_support::server::Builder;
+pub use distlock_support::wait::{ends, until};
 use distlock_support::{Admin, RedisServer};
 use serde_json::Value;
 use tokio::process::Command;
-
-/// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The report of `doctor --json`, and its exit status.
 #[derive(Debug)]
@@ -96,7 +93,7 @@ impl Report {
 
     /// The names of what was not checked.
     pub fn not_checked(&self) -> BTreeSet<&str> {
-        self.list("notChecked").iter().filter_map(|not| not["what"].as_str()).collect()
+        self.list("not_checked").iter().filter_map(|not| not["what"].as_str()).collect()
     }
 }
 
@@ -104,17 +101,4 @@ impl Report {
 pub async fn info(admin: &Admin, section: &str, name: &str) -> Option<u64> {
     let text: String = admin.cmd(&["INFO", section]).await;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok())
-}
-
-pub async fn ends<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited for {what}"))
-}
-
-pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
-    let happens = async {
-        while !check().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    ends(what, happens).await;
 }

@@ -63,7 +63,7 @@ async fn refused_config_is_not_checked_and_no_failure() {
     let report = doctor(&server.url()).await;
     report.assert_finds(&["no-replica"]);
     assert_eq!((report.status, report.not_checked()), (Some(0), BTreeSet::from(["settings"])), "{report:?}");
-    let why = report.json["notChecked"][0]["why"].as_str().unwrap_or_default();
+    let why = report.json["not_checked"][0]["why"].as_str().unwrap_or_default();
     assert!(why.starts_with("CONFIG is refused: "), "{why}");
 }
 

@@ -1,25 +1,23 @@
 //! A server, and programs that run against it.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use distlock_support::reaper::{self, Adopted};
+pub use distlock_support::wait::{ends, until};
 use distlock_support::{Admin, RedisServer};
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-/// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// The command under test.
 pub const DISTLOCK: &str = env!("CARGO_BIN_EXE_distlock");
 
-/// In front of CMD: nothing, so that CMD stays in the group that `distlock run` makes; and a session of its own.
+/// Words in front of CMD: none, which leaves CMD in the group that `distlock run` makes, and `setsid`, which gives CMD
+/// a session of its own.
 pub const WRAPPERS: [&[&str]; 2] = [&[], &["setsid"]];
 
-/// In front of `distlock`: a background job of a script may have inherited ignored signals.
+/// Words in front of `distlock`. They undo ignored signals, which a background job of a script inherits.
 pub const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
 
 /// A server, and an administrator's connection.
@@ -138,17 +136,4 @@ impl Program {
         assert_eq!(ended.code, Some(code), "{ended:?}");
         ended
     }
-}
-
-pub async fn ends<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited for {what}"))
-}
-
-pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
-    let happens = async {
-        while !check().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    ends(what, happens).await;
 }

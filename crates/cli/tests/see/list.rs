@@ -77,7 +77,7 @@ async fn hold(client: &Client, admin: &Admin) -> Held {
     Held { _guards: guards, _permits: permit, waiter, expected }
 }
 
-/// Writes keys that look like locks in some way, and are none. Each group is in a slot of its own.
+/// Writes keys that resemble locks but are none. Each group is in a slot of its own.
 async fn write_other_keys(admin: &Admin) {
     let owner = format!("{OURS}:7");
     for group in 0..GROUPS {

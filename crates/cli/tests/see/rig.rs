@@ -1,14 +1,11 @@
 //! A server, the command, and keys as Redisson writes them.
 
 use std::process::Command;
-use std::time::Duration;
 
 use distlock::Client;
+pub use distlock_support::wait::{ends, until};
 use distlock_support::{Admin, RedisServer, reaper};
 use serde_json::{Value as Json, json};
-
-/// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The command under test.
 pub const DISTLOCK: &str = env!("CARGO_BIN_EXE_distlock");
@@ -116,19 +113,4 @@ fn without_times(json: &mut Json) {
         }
         _ => {}
     }
-}
-
-/// Waits until a check is true.
-pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
-    let happens = async {
-        while !check().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    ends(what, happens).await;
-}
-
-/// Waits for a future.
-pub async fn ends<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited for {what}"))
 }

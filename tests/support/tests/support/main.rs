@@ -11,6 +11,7 @@ mod server;
 
 use std::path::Path;
 
+pub use distlock_support::wait::until;
 use distlock_support::{Child, reaper};
 
 /// A new connection, which waits for replies longer than the redis crate's half a second.
@@ -20,17 +21,6 @@ pub async fn connection(url: &str) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(url).unwrap_or_else(|error| panic!("{url}: {error}"));
     let connection = client.get_multiplexed_async_connection_with_config(&config).await;
     connection.unwrap_or_else(|error| panic!("{url}: {error}"))
-}
-
-pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
-    let happens = async {
-        while !check().await {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(90), happens)
-        .await
-        .unwrap_or_else(|_| panic!("waited for {what}"));
 }
 
 /// Runs a child test that says one line of process ids and folders, and kills it. Waits until all of these are gone.

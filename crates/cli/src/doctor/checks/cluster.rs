@@ -5,8 +5,8 @@ use super::{Found, Rule};
 use crate::doctor::facts::{Facts, Server};
 
 const SLOTS: u64 = 16_384;
-/// When a server fails, a lease of 30 s that is renewed every 10 s lasts at least 20 s. Five seconds remain for the
-/// promotion and the first renewal.
+/// A lease of 30 s that is renewed every 10 s has at least 20 s left when a server fails. If detection takes 15 s, 5 s
+/// remain for the promotion and the first renewal.
 pub(super) const LONGEST_DETECTION_MS: u64 = 15_000;
 
 pub(super) static RULES: &[Rule] = &[

@@ -4,7 +4,7 @@ use super::Severity::{Note, Risk};
 use super::{Found, Rule, each};
 use crate::doctor::facts::{Clock, Facts, Server};
 
-/// The watchdog renews a lock this often, in seconds.
+/// Interval of the watchdog's renewals, in seconds.
 const RENEWAL_S: u64 = 10;
 /// Buffers below this size overflow when many locks are released at once.
 const SMALL_BUFFER: u64 = 1 << 20;

@@ -50,7 +50,7 @@ pub(super) static RULES: &[Rule] = &[
     },
 ];
 
-/// The primaries that call themselves primaries.
+/// The primaries whose own report says that they are primaries.
 fn sound_primaries(facts: &Facts) -> impl Iterator<Item = &Server> {
     facts.primaries().filter(|server| server.info.is("role", "master"))
 }

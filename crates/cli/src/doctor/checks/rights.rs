@@ -9,7 +9,7 @@ use super::{Found, Rule};
 use crate::doctor::facts::{Facts, Refusal, Rights, Server};
 use crate::doctor::needs::{Kind, NAME};
 
-/// The default lease, in ms. A script that runs for longer ends all leases.
+/// The default lease, in ms. While a script runs for longer, all leases end.
 const LEASE_MS: u64 = 30_000;
 
 pub(super) static RULES: &[Rule] = &[
@@ -107,9 +107,8 @@ fn script_time_limit(facts: &Facts) -> Vec<Found> {
 }
 
 fn messages_refused(facts: &Facts) -> Vec<Found> {
-    let capabilities = facts.capabilities.as_ref();
-    let all = capabilities.is_some_and(|found| found.messages == Some(false));
-    let is_sharded = capabilities.is_some_and(|found| found.cluster && found.sharded_channels == Some(true));
+    let all = facts.capabilities.as_ref().is_some_and(|found| found.messages == Some(false));
+    let is_sharded = facts.is_sharded();
     let mut found = Vec::new();
     for server in facts.primaries() {
         let channels = server.rights.as_ref().map(|rights| &rights.channels);

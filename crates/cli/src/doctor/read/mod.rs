@@ -57,9 +57,7 @@ async fn add(facts: &mut Facts, raw: &Raw, role: ServerRole) {
 }
 
 async fn add_rights(facts: &mut Facts, servers: &Servers, raw: &Raw) {
-    let is_sharded =
-        facts.capabilities.as_ref().is_some_and(|found| found.cluster && found.sharded_channels == Some(true));
-    match rights::read(servers, raw, &facts.wanted.prefix, is_sharded).await {
+    match rights::read(servers, raw, &facts.wanted.prefix, facts.is_sharded()).await {
         Ok(rights) => {
             if let Some(server) = facts.servers.iter_mut().find(|server| server.address == raw.address()) {
                 server.rights = Some(rights);
@@ -98,7 +96,7 @@ fn text(value: &Value) -> String {
     value.as_str_lossy().unwrap_or_default().into_owned()
 }
 
-/// The texts of a list. A map of RESP3 becomes a flat list, as in RESP2.
+/// The texts of a list. Another reply counts as a list of one element.
 fn texts(value: Value) -> Vec<String> {
     value.into_array().iter().map(text).collect()
 }

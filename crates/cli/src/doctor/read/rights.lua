@@ -2,7 +2,7 @@
 -- KEYS   [1] the throw-away key.
 -- ARGV   [1] the publish command.   [2] number of channels.   [3..] the channels, then the commands.
 -- Reply  a list: the command or channel, then the server's reason, for each error.
--- Leaves no key: without DEL and PEXPIRE, commands that create a key are not tried.
+-- Leaves no key: if DEL and PEXPIRE are both refused, commands that create a key are not tried.
 
 local key, out = KEYS[1], {}
 local function refusal(...)

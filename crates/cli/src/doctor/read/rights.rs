@@ -10,7 +10,7 @@ use crate::exit::Failure;
 
 /// Tries commands and channels, and returns the refusals.
 const PROBE: &str = include_str!("rights.lua");
-/// Of so many names, each primary with a hundredth of the slots has one.
+/// Number of names to try. A primary with a hundredth of the slots has about a hundred of them.
 const NAMES: u32 = 10_000;
 
 /// Tries every right that any kind of lock needs.

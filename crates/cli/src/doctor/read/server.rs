@@ -9,6 +9,7 @@ use super::{reason, text, texts, words};
 use crate::connect::Raw;
 use crate::doctor::facts::{Clock, Fields, Latency, NotChecked, Refusal, Server};
 use crate::exit::Failure;
+use crate::keys::reply;
 
 const SETTINGS: &[&str] = &[
     "save",
@@ -103,10 +104,8 @@ fn now() -> i64 {
 }
 
 /// The reply of `TIME` in microseconds since 1970.
-fn micros(reply: &Value) -> Option<i64> {
-    let Value::Array(parts) = reply else { return None };
-    let part = |n: usize| text(parts.get(n)?).parse::<i64>().ok();
-    Some(part(0)? * 1_000_000 + part(1)?)
+fn micros(time: &Value) -> Option<i64> {
+    Some(reply::int(reply::nth(time, 0))? * 1_000_000 + reply::int(reply::nth(time, 1))?)
 }
 
 async fn clock(raw: &Raw) -> Result<Result<Clock, String>, Failure> {
