@@ -284,6 +284,7 @@ impl Client {
     /// # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use tokio::signal::unix::{SignalKind, signal};
     ///
+    /// let mut terminate = signal(SignalKind::terminate())?; // before the first lock
     /// let worker = tokio::spawn({
     ///     let lock = client.reentrant("orders");
     ///     async move {
@@ -291,16 +292,20 @@ impl Client {
     ///             match lock.lock().await {
     ///                 Ok(guard) => drop(guard.run(job()).await),
     ///                 Err(Error::Closed) => return,
-    ///                 Err(error) => eprintln!("{error}"),
+    ///                 Err(error) => {
+    ///                     eprintln!("{error}");
+    ///                     tokio::time::sleep(Duration::from_secs(1)).await;
+    ///                 }
     ///             }
     ///         }
     ///     }
     /// });
     ///
-    /// signal(SignalKind::terminate())?.recv().await;
+    /// terminate.recv().await;
     /// // The job under way has 20 s; waiters for the lock fail at once.
-    /// client.shutdown(Duration::from_secs(20)).await?;
+    /// let released = client.shutdown(Duration::from_secs(20)).await;
     /// worker.await?;
+    /// released?;
     /// # Ok(())
     /// # }
     /// ```

@@ -7,9 +7,7 @@
 -- Reads only. O(1).
 
 local record = redis.call('hget', KEYS[1], 'leader:holds')
-if record then
-  local epoch, at = string.match(record, '^(%d+):%d+:()')
-  return {epoch, string.sub(record, at)}
-end
+local epoch, at = string.match(record or '', '^(%d+):%d+:()')
+if epoch then return {epoch, string.sub(record, at)} end
 if redis.call('exists', KEYS[1]) == 0 then return nil end
 return {redis.call('get', KEYS[2]) or '0'}

@@ -86,9 +86,11 @@ impl Guard {
     /// # async fn example(guard: distlock::Guard) -> distlock::Result<()> {
     /// let mut revoked = std::pin::pin!(guard.revoked());
     /// loop {
+    ///     guard.run(next_batch()).await?; // an error if the lock is lost
     ///     tokio::select! {
-    ///         () = &mut revoked => break, // another process wants the lock
-    ///         done = guard.run(next_batch()) => done?, // an error if the lock is lost
+    ///         biased;
+    ///         () = &mut revoked => break, // after a whole batch: another process wants the lock
+    ///         () = std::future::ready(()) => {}
     ///     }
     /// }
     /// guard.unlock().await?;

@@ -137,6 +137,10 @@ impl Term {
 
     /// Writes epoch and payload, and wakes observers.
     pub(super) async fn announce(&self, payload: Bytes) -> Result<()> {
+        if !self.is_leader() {
+            // The server may keep the hold for longer.
+            return Err(self.guard.why_lost());
+        }
         let Self { engine, name, owner, .. } = self;
         let write = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
         let [epoch, write] = [self.epoch, write].map(|number| Arg::Int(i64::try_from(number).unwrap_or(i64::MAX)));

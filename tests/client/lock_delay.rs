@@ -42,6 +42,29 @@ async fn lost_lease_keeps_the_name_closed_and_release_opens_it() {
 }
 
 #[tokio::test]
+async fn lost_guards_of_one_owner_release_nothing() {
+    reentrant(async |bed| {
+        let client = bed.still_client().await;
+        let (lock, owner) = (client.reentrant("x"), client.owner());
+        let mut guards = Vec::new();
+        for _ in 0..2 {
+            let how = Acquire::new().owner(&owner).lease(secs(1)).lock_delay(secs(3600));
+            guards.push(lock.acquire(how).await.unwrap().unwrap());
+        }
+        for guard in &guards {
+            ends("the lease", guard.lost()).await;
+        }
+        sent(bed).await;
+        drop(guards);
+        idle(&client).await;
+        assert_eq!(sent(bed).await, only(&[]));
+        assert!(bed.admin.pttl("x").await > 3_000_000, "opened by lost guards");
+        assert!(lock.force_unlock().await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn shared_locks_and_groups_refuse_a_delay_without_command() {
     reentrant(async |bed| {
         let client = bed.still_client().await;

@@ -144,6 +144,22 @@ async fn holder_of_the_fenced_lock_is_a_leader_without_payload() {
     .await;
 }
 
+/// Only a program that does not follow the wire format writes such a field.
+#[tokio::test]
+async fn malformed_announcement_is_no_payload() {
+    elections(async |bed| {
+        let client = bed.client().await;
+        let guard = client.fenced(NAME).lock().await.unwrap();
+        for record in ["", "odd", "7", "7:here"] {
+            bed.admin.cmd::<()>(&["HSET", NAME, "leader:holds", record]).await;
+            let leader = client.observe(NAME).current().await.unwrap().expect("a leader");
+            assert_eq!((Some(leader.epoch), leader.payload), (guard.fencing_token().ok(), None), "{record:?}");
+        }
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
 /// A copy arrives after a later payload, after the end of the term, and in the next term.
 #[tokio::test]
 async fn late_copy_of_an_announcement_changes_nothing() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bed::cost::sent;
 use bed::harm::cut_at;
-use bed::{Bed, becomes, ends, idle};
+use bed::{Bed, becomes, ends, idle, secs};
 use distlock::{Client, Error};
 
 use crate::{NAME, elections, leads, stands};
@@ -78,6 +78,27 @@ async fn payload_of_deposed_leader_is_refused() {
         one.renew_now().await;
         assert!(!first.is_leader() && first.resign().await.is_err());
         second.resign().await.unwrap();
+    })
+    .await;
+}
+
+/// The server still has the hold, as after renewals whose replies were lost.
+#[tokio::test]
+async fn payload_of_leader_whose_lease_has_ended_is_refused() {
+    elections(async |bed| {
+        let client = bed.still_client().await;
+        let term = leads(&client, "one").await;
+        let owner = term.guard().owner().to_string();
+        term.guard().extend(secs(1)).await.unwrap();
+        ends("the lease", term.lost()).await;
+        bed.admin.cmd::<()>(&["DEL", NAME]).await;
+        bed.admin.cmd::<()>(&["HSET", NAME, &owner, "1"]).await;
+        let late = term.set_payload("late").await;
+        assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+        assert!(!bed.admin.cmd::<bool>(&["HEXISTS", NAME, "leader:holds"]).await);
+        bed.admin.cmd::<()>(&["DEL", NAME]).await;
+        drop(term);
+        nothing_is_left(bed, &client, "after the term").await;
     })
     .await;
 }

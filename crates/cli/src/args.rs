@@ -10,7 +10,7 @@ Exit status:
   1     `doctor` found something; `bench` had errors; `inspect`, `unlock`, `dequeue`: the lock is not held
   64    wrong arguments
   69    no server can be reached, or none answers
-  70    a server refused a command
+  70    a server refused a command, for example because this login lacks a right
   71    the operating system refused something
   75    the lock stayed busy for the whole wait (--wait)
   76    the lock was lost while CMD ran, and CMD was ended
@@ -34,8 +34,8 @@ pub enum Command {
     ///
     /// CMD runs in a process group of its own, without a shell. Signals are passed on to the group. If the lock is
     /// lost, the group gets TERM, and KILL after the grace period. The lock is released when every process of the group
-    /// has ended. CMD finds DISTLOCK_NAME, DISTLOCK_OWNER and, with --flavour fenced, DISTLOCK_TOKEN in its
-    /// environment.
+    /// has ended. CMD has the environment of `distlock`, and HELD_LOCK_NAME, HELD_LOCK_OWNER and, with --flavour
+    /// fenced, HELD_LOCK_TOKEN. `distlock inspect` shows DISTLOCK_LABEL, if it is set, with the holder.
     #[command(after_help = EXIT_STATUS)]
     Run(run::Args),
     /// Show everything about one lock: holders, leases, queue, permits, counters
@@ -43,8 +43,19 @@ pub enum Command {
     /// List the locks on all primaries
     List(list::Args),
     /// Watch held and contended locks live
+    ///
+    /// AGE is the time since `top` first saw this holder, so it begins at 0 when `top` starts. WAITERS is the length of
+    /// a fair lock's queue; for other locks, the number of processes that wait. CHANGES/S counts changes of holder
+    /// between two looks, at most one for each look.
     Top(top::Args),
-    /// Free a lock by force, whoever holds it
+    /// Free a held lock by force
+    ///
+    /// The holder is not asked, and another owner may acquire the lock at once. The holder learns of the loss at its
+    /// next renewal, a third of the lease. A holder with an explicit lease does not renew, and does not learn of it.
+    ///
+    /// With --flavour permits: deletes all permits of the name and their number. Acquires wait until a number is set
+    /// again, as the next `distlock run --permits` does. Until the old holders learn of the loss, more commands than
+    /// this number may run.
     Unlock(force::UnlockArgs),
     /// Remove a waiter from the queue of a fair lock
     Dequeue(force::DequeueArgs),

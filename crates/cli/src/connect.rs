@@ -33,7 +33,7 @@ pub struct Target {
         default_value = "redis://127.0.0.1:6379"
     )]
     url: String,
-    /// User name, if the URL has none
+    /// User name, instead of the one in the URL
     #[arg(long, global = true, value_name = "NAME", env = "DISTLOCK_USERNAME", hide_env_values = true)]
     username: Option<String>,
     /// File with the password. Without it, the password is read from the environment (DISTLOCK_PASSWORD) or the URL
@@ -43,7 +43,7 @@ pub struct Target {
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Prefix of every name, as Builder::name_prefix and Redisson's NameMapper add it
-    #[arg(long, global = true, value_name = "TEXT")]
+    #[arg(long, global = true, value_name = "TEXT", env = "DISTLOCK_NAME_PREFIX", hide_env_values = true)]
     prefix: Option<String>,
 }
 

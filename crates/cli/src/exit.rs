@@ -1,6 +1,10 @@
 //! Exit statuses and failures of the command.
 
 use std::fmt;
+use std::io::Write as _;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 /// `doctor` found something, or `bench` had errors. `diff` uses the same status for a difference.
 pub const FOUND: u8 = 1;
@@ -24,6 +28,9 @@ pub const NOT_EXECUTABLE: u8 = 126;
 pub const NO_COMMAND: u8 = 127;
 /// Added to the number of the signal that ended a process. As in shells.
 pub const SIGNALLED: u8 = 128;
+
+/// Longest wait for stderr.
+const STDERR_WITHIN: Duration = Duration::from_secs(1);
 
 /// Why a command failed. Each kind has its own exit status ([`code`](Self::code)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +100,20 @@ impl From<distlock::Error> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::System(error.to_string())
+    }
+}
+
+/// Writes a line to stderr. Unlike `eprintln!`, it does not panic if nobody reads stderr any more, and it returns after
+/// a second if stderr is blocked: by a full pipe, or by ^S at a terminal.
+pub fn say(line: fmt::Arguments<'_>) {
+    let line = line.to_string();
+    let (written, is_written) = mpsc::channel();
+    let write = move || {
+        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = written.send(());
+    };
+    if thread::Builder::new().spawn(write).is_ok() {
+        let _ = is_written.recv_timeout(STDERR_WITHIN);
     }
 }
 

@@ -1,11 +1,12 @@
 //! `distlock inspect NAME`: everything that the servers know about a name.
 //!
 //! Reads only, from the primary that has the name's slot, in one pipeline. Read-write locks with readers need a second
-//! pipeline, for the readers' leases. At most 1000 elements of each collection are read. The number of the others is
-//! shown. The labels of the clients follow one by one, at most 100.
+//! pipeline, for the readers' leases. A login without the rights to `HSCAN` and `GETRANGE` needs one more. At most 1000
+//! elements of each collection are read. The number of the others is shown. The labels of the clients follow one by
+//! one, at most 100.
 //!
-//! Exit status: 0 if somebody holds the lock, 1 if nobody does. Permits, numbers and barriers count as held if they
-//! exist.
+//! Exit status: 0 if somebody holds the lock, 1 if nobody does, 70 if this login may not read who holds it. Permits,
+//! numbers and barriers count as held if they exist.
 //!
 //! # JSON
 //!
@@ -13,6 +14,7 @@
 //!
 //! - `name`, `key`, `server`: the name, its key with the prefix, and the server that has the key.
 //! - `flavour`: see below. Null if nothing is known about the name.
+//! - `key_type`: only if the key exists and is no lock.
 //! - `held`: true if the exit status is 0.
 //! - `ttl_ms`: lease of the key. Null means no end, or no key.
 //! - `holders`: list of `{owner, language, holds, hold_ids}`. `language` is `rust`, `java` or null. `hold_ids` has the
@@ -35,7 +37,9 @@
 //! | flavour | keys |
 //! |---|---|
 //! | `reentrant` | a hash with one owner: also a spin lock, and a fair lock without waiters |
-//! | `fair`, `fenced` | the same with a queue, or a fencing counter; without the hash if `held` is false |
+//! | `reentrant or fenced` | the same with a fencing counter: the holder may use either lock |
+//! | `fenced` | a fencing counter alone: nobody holds the lock |
+//! | `fair` | a hash with one owner, and a queue; without the hash if `held` is false |
 //! | `read-write` | a hash with a mode |
 //! | `plain` | text with a lease |
 //! | `permits` | a number, and held or expired permits |
@@ -45,10 +49,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use clap::builder::NonEmptyStringValueParser;
 use distlock::Client;
 
 use crate::connect::{Servers, Target};
-use crate::exit::{Failure, NOT_HELD};
+use crate::exit::{Failure, NOT_HELD, say};
 use crate::keys::{Names, reply, show};
 
 mod asks;
@@ -60,7 +65,7 @@ mod text;
 
 use asks::{Answers, MOST, What};
 pub use report::{Half, Report};
-pub use text::holder;
+pub use text::{holder, permit};
 
 /// At most this many labels are read.
 const LABELS: usize = 100;
@@ -69,6 +74,7 @@ const LABELS: usize = 100;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Name of the lock
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     /// Prints JSON
     #[arg(long)]
@@ -90,12 +96,16 @@ pub async fn main(args: Args, target: &Target) -> Result<u8, Failure> {
 ///
 /// # Errors
 ///
-/// [`Failure::Unreachable`]; [`Failure::Server`] if the server does not tell the type of the key.
+/// [`Failure::Unreachable`]; [`Failure::Server`] if this login may not read whether somebody holds the lock.
 pub async fn read(servers: &Servers, prefix: &str, name: &str) -> Result<Report, Failure> {
     let names = Names::new(format!("{prefix}{name}"));
     let answers = asks::ask(servers, &names).await?;
+    if let Some(unread) = answers.undecided() {
+        let (why, name) = (&unread.why, show::safe(name));
+        return Err(Failure::Server(format!("{why}: so it is unknown whether {name} is locked")));
+    }
     for unread in &answers.unread {
-        eprintln!("not readable: {}", show::safe(unread));
+        say(format_args!("not readable: {}", show::safe(&unread.to_string())));
     }
     let mut report = parse::report(&answers);
     report.name = name.to_owned();

@@ -4,7 +4,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 
 mod args;
 mod bench;
@@ -25,6 +26,11 @@ use exit::Failure;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        // Clap prints its help only if no variable such as DISTLOCK_URL is set.
+        Err(error) if error.kind() == ErrorKind::MissingSubcommand => {
+            exit::say(format_args!("{}", Cli::command().render_help()));
+            return ExitCode::from(exit::USAGE);
+        }
         Err(error) => {
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
@@ -33,7 +39,7 @@ fn main() -> ExitCode {
     match start(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("distlock: {failure}");
+            exit::say(format_args!("distlock: {failure}"));
             ExitCode::from(failure.code())
         }
     }

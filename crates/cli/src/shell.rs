@@ -29,7 +29,12 @@ pub struct ManArgs {
 /// [`Failure::System`] if they cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "distlock", &mut text);
+    // `clap_complete` also offers hidden subcommands.
+    let all = Cli::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let command = clap::Command::new("distlock").version(env!("CARGO_PKG_VERSION"));
+    let mut command = command.args(all.get_arguments().cloned()).subcommands(shown);
+    clap_complete::generate(args.shell, &mut command, "distlock", &mut text);
     print(&text)
 }
 

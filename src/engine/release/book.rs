@@ -16,24 +16,26 @@ use crate::world::{Moment, nanos};
 
 impl GuardRelease {
     /// For a guard whose lease has ended: if the name must stay closed (`Acquire::lock_delay`), leaves the hold to its
-    /// lease at the server, and returns true. False if the owner has other holds, because then the release does not open
-    /// the name.
+    /// lease at the server, and returns true. False if another guard of the owner is still held, because then the lock
+    /// is not lost.
     pub(super) async fn leaves_closed(&self) -> bool {
         let Self { engine, hold, number, tenure, .. } = self;
         if hold.book().delay().is_zero() {
             return false;
         }
         let _order = hold.in_order().await;
-        {
+        let is_last = {
             let mut book = hold.book();
-            if book.count() != 1 || book.tenure() != *tenure {
+            if book.tenure() != *tenure || !book.stays_closed(engine.now().as_nanos()) {
                 return false;
             }
             // A late copy of the acquire may only keep the name closed for longer.
             book.undoubt(*number);
-            book.counted_down(*tenure);
+            book.counted_down(*tenure)
+        };
+        if is_last {
+            owner_has_nothing(engine, hold);
         }
-        owner_has_nothing(engine, hold);
         true
     }
 

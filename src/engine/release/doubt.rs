@@ -107,8 +107,8 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
 }
 
 /// Cleans up after holds that ended without a release. Releases them on the server, unless the server reported them
-/// gone. Also releases holds whose earlier releases failed. `stays_closed`: if the owner has no other holds, nothing is
-/// released, because of the lock delay.
+/// gone. Also releases holds whose earlier releases failed. `stays_closed`: unless the owner has acquired again, these
+/// holds are left to their lease, because of the lock delay.
 pub(crate) fn release_ended(
     engine: &Arc<Engine>,
     hold: &Arc<Hold>,
@@ -121,7 +121,8 @@ pub(crate) fn release_ended(
     let reaper = engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let _order = hold.in_order().await;
-        let stays_closed = stays_closed && lost.len() >= hold.book().count() as usize;
+        // The owner may have acquired again since.
+        let stays_closed = stays_closed && hold.book().stays_closed(engine.now().as_nanos());
         for number in lost {
             // If one permit of a hold is gone, the others may still be there.
             let is_there = end != End::Gone || hold.protocol.nature().is_counted();

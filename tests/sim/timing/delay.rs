@@ -179,3 +179,28 @@ fn lost_hold_beside_another_hold_does_not_close_the_name() {
         pair.ends().await;
     });
 }
+
+/// The leases of both holds have ended: of one by its time, of the other because renewals failed.
+#[test]
+fn holds_of_two_lost_guards_of_one_owner_stay() {
+    each(EXCLUSIVE.into_iter().filter(|flavour| *flavour != Flavour::Plain), async |flavour| {
+        let pair = Pair::near(flavour);
+        let Pair { ours, other, mine, me, .. } = &pair;
+        let how = || Acquire::new().owner(me).lock_delay(DELAY);
+        let watched = mine.acquire(how()).await.unwrap().unwrap();
+        let leased = mine.acquire(how().lease(ms(10_000))).await.unwrap().unwrap();
+        ours.link.partition(true);
+        timeout(WATCHDOG, watched.lost()).await.expect("the loss is signalled");
+        ours.link.partition(false);
+        ours.client.renew_now().await;
+        sleep(ms(5_000)).await;
+        assert!(!watched.is_held() && !leased.is_held());
+        assert_eq!(pair.count(flavour, me), 2, "released after the loss");
+        drop((watched, leased));
+        sleep(ms(100)).await;
+        assert_eq!(pair.count(flavour, me), 2, "released by the drop");
+        sleep(left(&pair) + ms(2)).await;
+        other.try_lock().await.unwrap().expect("the delay is over").unlock().await.unwrap();
+        pair.ends().await;
+    });
+}

@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     tasks: u32,
     /// Flavour of the locks
-    #[arg(long, default_value_t = Flavour::Reentrant)]
+    #[arg(long, value_name = "FLAVOUR", default_value = "reentrant", value_parser = crate::run::flavours())]
     flavour: Flavour,
     /// All tasks want the same lock. Otherwise each task has its own
     #[arg(long)]

@@ -8,6 +8,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use bytes::Bytes;
+use clap::builder::NonEmptyStringValueParser;
 
 use crate::connect::{Raw, Servers, Target};
 use crate::exit::Failure;
@@ -20,6 +21,7 @@ const SCRIPT: &str = include_str!("dequeue.lua");
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Name of the lock
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     /// The waiter, as `inspect` shows it: UUID:NUMBER
     owner: String,
@@ -66,12 +68,12 @@ async fn dequeue(args: &Args, servers: &Servers, prefix: &str) -> Result<(), Fai
 }
 
 /// The waiter's position, from 1, and the length of the queue. `None` = it is not in the queue.
-async fn place(raw: &Raw, names: &Names, owner: &str) -> Result<Option<(i64, i64)>, Failure> {
-    let queue = names.queue();
-    let at = [Bytes::from_static(b"LPOS"), queue.clone(), Bytes::copy_from_slice(owner.as_bytes())];
-    let at = reply::int(&raw.call(at).await?);
-    let length = reply::int(&raw.call([Bytes::from_static(b"LLEN"), queue]).await?);
-    Ok(at.map(|at| (at + 1, length.unwrap_or(0))))
+async fn place(raw: &Raw, names: &Names, owner: &str) -> Result<Option<(usize, usize)>, Failure> {
+    let [command, first, last] = ["LRANGE", "0", "-1"].map(|word| Bytes::from_static(word.as_bytes()));
+    let queue = raw.call([command, names.queue(), first, last]).await?;
+    let waiters = reply::list(&queue);
+    let at = waiters.iter().position(|waiter| waiter.as_bytes() == Some(owner.as_bytes()));
+    Ok(at.map(|at| (at + 1, waiters.len())))
 }
 
 /// Asks on the terminal. Anything but `y` or `yes` means no.

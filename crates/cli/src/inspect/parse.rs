@@ -7,7 +7,7 @@ use fred::types::Value;
 
 use super::asks::{Answers, MOST, What};
 use super::report::{Barrier, Half, Holder, Permits, Report, Waiter};
-use crate::keys::{hold_ids, is_owner, of_plain, reply};
+use crate::keys::{MAYBE_FENCED, hold_ids, is_owner, of_plain, reply};
 
 /// Score that Redisson writes for a permit that never expires.
 const NO_END: f64 = 922_337_203_685_477.0;
@@ -45,6 +45,9 @@ pub fn report(answers: &Answers) -> Report {
         }
         _ => {}
     }
+    if report.flavour.is_none() {
+        report.foreign = reply::text(answers.get(What::Type)).filter(|kind| kind != "none");
+    }
     report
 }
 
@@ -76,7 +79,7 @@ fn hash(answers: &Answers, now: i64, report: &mut Report) {
         let marks = reply::scores(answers.get(What::Marks)).into_iter();
         report.waiting_writers = marks.map(|(owner, until)| waiter(&owner, Some(until), now)).collect();
     } else if report.queue.is_empty() {
-        report.flavour = Some(if report.fencing_counter.is_some() { "fenced" } else { "reentrant" });
+        report.flavour = Some(if report.fencing_counter.is_some() { MAYBE_FENCED } else { "reentrant" });
     } else {
         report.flavour = Some("fair");
     }

@@ -83,6 +83,8 @@ pub struct Report {
     pub key: String,
     pub server: String,
     pub flavour: Option<&'static str>,
+    /// Type of the main key, if the key exists and is no lock.
+    pub foreign: Option<String>,
     pub held: bool,
     /// Lease of the key in ms. `None` = no end, or no key.
     pub ttl: Option<i64>,
@@ -142,6 +144,9 @@ impl Report {
             "more_waiters": self.more_waiters,
             "subscribers": self.subscribers,
         });
+        if let Some(kind) = &self.foreign {
+            all["key_type"] = json!(kind);
+        }
         if let Some(half) = self.half() {
             all["mode"] = json!(half.as_str());
             all["waiting_writers"] = json!(self.waiting_writers.iter().map(waiter).collect::<Vec<_>>());

@@ -49,14 +49,25 @@ fn hash_with_an_owner_is_a_lock_with_its_holds() {
     assert_eq!((&found.holders[0].owner, found.holders[0].holds), (&owner, 3));
     assert_eq!(found.holders[0].ids, ["0123456789ab.1", "+0123456789ab.2"]);
     let fenced = report(&replies.with(What::Counter, Value::from("9")));
-    assert_eq!((fenced.flavour, fenced.fencing_counter), (Some("fenced"), Some(9)));
+    assert_eq!((fenced.flavour, fenced.fencing_counter), (Some("reentrant or fenced"), Some(9)));
 }
 
 #[test]
 fn hash_of_another_program_is_no_lock() {
     let owner = format!("{OURS}:7");
     for pairs in [["a", "1"], [owner.as_str(), "x"], [OURS, "1"]] {
-        assert_eq!(flavour(&report(&of_hash(&pairs))), (None, false), "{pairs:?}");
+        let found = report(&of_hash(&pairs));
+        assert_eq!((flavour(&found), found.foreign.as_deref()), ((None, false), Some("hash")), "{pairs:?}");
+    }
+}
+
+#[test]
+fn holder_is_unknown_if_the_value_of_the_key_may_not_be_read() {
+    for (kind, what) in [("hash", What::Fields), ("hash", What::Mode), ("string", What::Text), ("string", What::Ttl)] {
+        assert!(answers(kind, 30_000).without(what).undecided().is_some(), "{kind} {what:?}");
+    }
+    for (kind, what) in [("hash", What::Counter), ("string", What::LeaseCount), ("none", What::Barrier)] {
+        assert!(answers(kind, -1).without(what).undecided().is_none(), "{kind} {what:?}");
     }
 }
 

@@ -19,7 +19,7 @@ pub fn of(report: &Report) -> String {
     }
     for one in &report.holders {
         let title = one.half.map_or("holder", |half| if half == Half::Read { "reader" } else { "writer" });
-        line(title, &(holder(one) + &label(report, &one.owner)));
+        line(title, &holder(report, one));
     }
     more(&mut line, report.more_holders);
     if let Some(permits) = &report.permits {
@@ -56,7 +56,12 @@ fn summary(report: &Report) -> String {
         (Some("barrier"), _) => return "barrier".to_owned(),
         (Some("read-write"), Some(half)) => format!("read-write lock in {} mode", half.as_str()),
         (Some(flavour), _) => format!("{flavour} lock"),
-        (None, _) => return "not locked".to_owned(),
+        (None, _) => {
+            return match &report.foreign {
+                Some(kind) => format!("no lock that is known: the key has the type {}", safe(kind)),
+                None => "not locked".to_owned(),
+            };
+        }
     };
     let waiting = report.queue.len() + usize::try_from(report.more_waiters).unwrap_or(0);
     match (report.held, waiting) {
@@ -79,8 +84,8 @@ fn label(report: &Report, holder: &str) -> String {
     report.label(holder).map(|label| format!(", label {}", safe(label))).unwrap_or_default()
 }
 
-/// One holder: its owner, its holds and its lease.
-pub fn holder(holder: &Holder) -> String {
+/// One holder: its owner, its holds, its lease and its label.
+pub fn holder(report: &Report, holder: &Holder) -> String {
     let mut text = named(&holder.owner);
     if holder.holds != 1 || !holder.ids.is_empty() {
         let _ = write!(text, ", {}", count(usize::try_from(holder.holds).unwrap_or(usize::MAX), "hold"));
@@ -95,14 +100,20 @@ pub fn holder(holder: &Holder) -> String {
         }
         None => {}
     }
-    text
+    text + &label(report, &holder.owner)
+}
+
+/// One permit: its id, and the language and the label of its holder.
+pub fn permit(report: &Report, id: &[u8]) -> String {
+    let hex = to_hex(id);
+    format!("{hex} ({}){}", Language::of_permit(id).as_str(), label(report, &hex))
 }
 
 fn waiter(waiter: &Waiter) -> String {
     let left = match waiter.left {
         None => "no deadline".to_owned(),
         Some(ms) if ms <= 0 => "its deadline has passed".to_owned(),
-        left => lasts(left),
+        left => format!("deadline in {}", lasts(left)),
     };
     format!("{}, {left}", named(&waiter.owner))
 }
@@ -116,8 +127,7 @@ fn more(line: &mut impl FnMut(&str, &str), n: i64) {
 fn of_permits(line: &mut impl FnMut(&str, &str), report: &Report, permits: &Permits) {
     line("permits", &format!("{} held and {} free of {}", permits.held, permits.free, permits.total));
     for (id, ttl) in &permits.holders {
-        let (hex, language) = (to_hex(id), Language::of_permit(id).as_str());
-        line("permit", &format!("{hex} ({language}), lease {}{}", lasts(*ttl), label(report, &hex)));
+        line("permit", &format!("{}, lease {}", permit(report, id), lasts(*ttl)));
     }
     more(line, permits.held - i64::try_from(permits.holders.len()).unwrap_or(0));
 }
@@ -168,7 +178,7 @@ mod tests {
             "  lease           29.9s",
             &format!("  holder          {OWNER} (rust), 2 holds: i, label pod-7\\n"),
             "  fencing counter 9",
-            &format!("  queue             1  {OWNER} (rust), 4.5s, label pod-7\\n"),
+            &format!("  queue             1  {OWNER} (rust), deadline in 4.5s, label pod-7\\n"),
             &format!("                    2  {OWNER} (rust), no deadline, label pod-7\\n"),
             "                  and 3 more",
             "  subscribers     2",

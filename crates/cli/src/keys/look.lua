@@ -11,6 +11,7 @@
 --        queue        length of the fair queue.
 --        subscribers  connections that subscribe to the lock's channel.
 --        number       fencing counter; `permits`: total; '' = none.
+-- Error  `ERR right +scan is missing: ..`, if this login lacks the right to a command.
 -- Reads only. A few commands for each key, none above O(log n), except that up to 256 fields of a read-write lock are
 -- listed. Keys that this login may not read, or that a cluster is moving, are skipped.
 
@@ -29,6 +30,20 @@ local function tag(key)
   return string.find(key, '{', 1, true) and key or '{' .. key .. '}'
 end
 
+-- The right that this login lacks, with the server's reason.
+local missing
+
+-- As `redis.call`. Notes a missing right to a command, but not to a key: the server's text is "can't run this command"
+-- before Redis 7.2, and "no permissions to run the 'scan' command" since.
+local function call(command, ...)
+  local reply = redis.pcall(command, ...)
+  if type(reply) == 'table' and reply.err then
+    if string.find(reply.err, 'run th') then missing = 'ERR right +' .. command .. ' is missing: ' .. reply.err end
+    error(reply.err, 0)
+  end
+  return reply
+end
+
 -- The reply of a command, or `instead` if the server refuses it or the key does not exist.
 local function or_else(instead, ...)
   local reply = redis.pcall(...)
@@ -45,10 +60,10 @@ end
 local function read_write(key, mode, fields)
   local listed
   if fields <= LISTED then
-    listed = redis.call('hkeys', key)
+    listed = call('hkeys', key)
   else
     listed = {}
-    for i, word in ipairs(redis.call('hscan', key, 0, 'count', 16)[2]) do
+    for i, word in ipairs(call('hscan', key, 0, 'count', 16)[2]) do
       if i % 2 == 1 then listed[#listed + 1] = word end
     end
   end
@@ -61,23 +76,23 @@ local function read_write(key, mode, fields)
   end
   if not holder then return nil end
   if mode == 'write' then
-    holds = tonumber(redis.call('hget', key, holder .. ':write')) or 0
+    holds = tonumber(call('hget', key, holder .. ':write')) or 0
   elseif fields > LISTED then
     holds = fields - 1
   end
   local heard = listeners('redisson_rwlock:' .. tag(key))
-  return {key, mode, redis.call('pttl', key), holder, holds, 0, heard, ''}
+  return {key, mode, call('pttl', key), holder, holds, 0, heard, ''}
 end
 
 local function hash(key)
-  local fields = redis.call('hlen', key)
+  local fields = call('hlen', key)
   if fields > 1 then
-    local mode = redis.call('hget', key, 'mode')
+    local mode = call('hget', key, 'mode')
     if mode == 'read' or mode == 'write' then return read_write(key, mode, fields) end
   end
   -- A lock has one owner, and perhaps the list of its holds, a leader's announcement and a request to finish.
   if fields > 4 or string.sub(key, 1, #WAITERS) == WAITERS then return nil end
-  local listed, owner = redis.call('hkeys', key), nil
+  local listed, owner = call('hkeys', key), nil
   for _, field in ipairs(listed) do
     if string.find(field, WHOLE) then owner = field end
   end
@@ -86,23 +101,23 @@ local function hash(key)
     local is_mark = field == 'leader:holds' or field == 'revoke:holds'
     if field ~= owner and field ~= owner .. ':holds' and not is_mark then return nil end
   end
-  local count = redis.call('hget', key, owner)
+  local count = call('hget', key, owner)
   if #count > 15 or not string.find(count, '^%d+$') then return nil end
   local queued = or_else(0, 'llen', 'redisson_lock_queue:' .. tag(key))
   local heard = queued == 0 and listeners('redisson_lock__channel:' .. tag(key)) or 0
   local number = or_else('', 'get', 'redisson_lock_token:' .. tag(key))
-  return {key, 'lock', redis.call('pttl', key), owner, tonumber(count), queued, heard, number}
+  return {key, 'lock', call('pttl', key), owner, tonumber(count), queued, heard, number}
 end
 
 local function permits(key, free)
   local leases = tag(key) .. ':timeout'
-  local all = redis.call('zcard', leases)
+  local all = call('zcard', leases)
   if all == 0 then return nil end
-  local last = redis.call('zrange', leases, -1, -1, 'withscores')
+  local last = call('zrange', leases, -1, -1, 'withscores')
   if #last[1] ~= 16 then return nil end
-  local time = redis.call('time')
+  local time = call('time')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local held = redis.call('zcount', leases, '(' .. string.format('%.0f', now), '+inf')
+  local held = call('zcount', leases, '(' .. string.format('%.0f', now), '+inf')
   if held == 0 then return nil end
   local ends = tonumber(last[2])
   local left = ends < NO_END and ends - now or -1
@@ -119,16 +134,16 @@ local function is_plain(value)
 end
 
 local function text(key)
-  local value = redis.call('getrange', key, 0, LONGEST)
+  local value = call('getrange', key, 0, LONGEST)
   if #value < 16 then return string.find(value, '^%-?%d+$') and permits(key, tonumber(value)) or nil end
   if #value < 32 or #value > LONGEST then return nil end
-  local left = is_plain(value) and redis.call('pttl', key) or 0
+  local left = is_plain(value) and call('pttl', key) or 0
   if left <= 0 then return nil end
   return {key, 'plain', left, value, 1, 0, listeners('distlock_plain:' .. tag(key)), ''}
 end
 
 local function look(key)
-  local kind = redis.call('type', key).ok
+  local kind = call('type', key).ok
   if kind == 'hash' then return hash(key) end
   if kind == 'string' then return text(key) end
   return nil
@@ -138,7 +153,8 @@ local cursor, keys = '0', nil
 if ARGV[2] == 'scan' then
   local words = {'scan', ARGV[3], 'count', ARGV[4]}
   if ARGV[5] ~= '' then words[5], words[6] = 'match', ARGV[5] end
-  local page = redis.call(unpack(words))
+  local ran, page = pcall(call, unpack(words))
+  if not ran then return redis.error_reply(missing or page) end
   cursor, keys = page[1], page[2]
 else
   keys = {unpack(ARGV, 3)}
@@ -148,4 +164,5 @@ for _, key in ipairs(keys) do
   local ran, record = pcall(look, key)
   if ran and record then records[#records + 1] = record end
 end
+if missing then return redis.error_reply(missing) end
 return {cursor, #keys, records}

@@ -15,13 +15,18 @@ const SCRIPT: &str = include_str!("look.lua");
 /// `COUNT` of a scan: the script spends about 3 us on each key.
 const PAGE: &str = "400";
 
+/// A lock whose name has a fencing counter. The holder may have acquired it as a fenced or as a reentrant lock: both
+/// write the same hash, and only the fenced lock counts.
+pub const MAYBE_FENCED: &str = "reentrant or fenced";
+
 /// The flavour of a held lock, as its keys show it. A spin lock, and a fair lock without waiters, look like a reentrant
 /// lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Reentrant,
     Fair,
-    Fenced,
+    /// [`MAYBE_FENCED`].
+    MaybeFenced,
     Read,
     Write,
     Plain,
@@ -34,7 +39,7 @@ impl Kind {
         match self {
             Self::Reentrant => "reentrant",
             Self::Fair => "fair",
-            Self::Fenced => "fenced",
+            Self::MaybeFenced => MAYBE_FENCED,
             Self::Read => "read",
             Self::Write => "write",
             Self::Plain => "plain",
@@ -97,7 +102,7 @@ impl Found {
             "waiters": self.waiters,
         });
         match self.kind {
-            Kind::Fenced => line["fencing_counter"] = json!(self.number),
+            Kind::MaybeFenced => line["fencing_counter"] = json!(self.number),
             Kind::Permits => line["total"] = json!(self.number),
             _ => {}
         }
@@ -111,7 +116,7 @@ impl Found {
         let (queue, subscribers, number) = (reply::int(queue)?, reply::int(subscribers)?, reply::int(number));
         let (kind, holder) = match &*reply::text(kind)? {
             "lock" if queue > 0 => (Kind::Fair, Some(holder)),
-            "lock" if number.is_some() => (Kind::Fenced, Some(holder)),
+            "lock" if number.is_some() => (Kind::MaybeFenced, Some(holder)),
             "lock" => (Kind::Reentrant, Some(holder)),
             "read" => (Kind::Read, Some(holder)),
             "write" => (Kind::Write, Some(holder)),
@@ -145,7 +150,7 @@ pub struct Page {
 ///
 /// # Errors
 ///
-/// As [`Raw::call`].
+/// As [`Raw::call`]. If the login lacks the right to a command, the error names it.
 pub async fn page(servers: &Servers, raw: &Raw, cursor: &Bytes, pattern: &str) -> Result<Page, Failure> {
     let words = [Bytes::from_static(b"scan"), cursor.clone(), Bytes::from_static(PAGE.as_bytes())];
     let pattern = Bytes::copy_from_slice(pattern.as_bytes());
@@ -160,7 +165,7 @@ pub async fn page(servers: &Servers, raw: &Raw, cursor: &Bytes, pattern: &str) -
 ///
 /// # Errors
 ///
-/// As [`Raw::call`].
+/// As [`page`].
 pub async fn keys(servers: &Servers, raw: &Raw, keys: &[Bytes]) -> Result<Vec<Found>, Failure> {
     let reply = run(servers, raw, [Bytes::from_static(b"keys")].into_iter().chain(keys.iter().cloned())).await?;
     Ok(reply::list(reply::nth(&reply, 2)).iter().filter_map(Found::read).collect())
@@ -207,7 +212,7 @@ mod tests {
         for (kind, queue, number, expected, waiters) in [
             ("lock", 0, "", Kind::Reentrant, 2),
             ("lock", 5, "9", Kind::Fair, 5),
-            ("lock", 0, "9", Kind::Fenced, 2),
+            ("lock", 0, "9", Kind::MaybeFenced, 2),
             ("read", 0, "", Kind::Read, 2),
             ("write", 0, "", Kind::Write, 2),
             ("plain", 0, "", Kind::Plain, 2),

@@ -6,6 +6,8 @@ mod owner;
 pub mod reply;
 pub mod show;
 
-pub use look::{Found, Kind};
+#[cfg(test)]
+pub use look::Kind;
+pub use look::{Found, MAYBE_FENCED};
 pub use names::Names;
 pub use owner::{Language, hold_ids, is_owner, of_plain, to_hex};

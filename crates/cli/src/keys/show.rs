@@ -4,11 +4,13 @@ use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use crate::exit::Failure;
 
-/// Text without control characters: a name must not change the terminal.
+/// Text without characters that control the terminal or reorder the line: a name must not change the screen.
 pub fn safe(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
-        if letter.is_control() { shown.extend(letter.escape_default()) } else { shown.push(letter) }
+        let reorders =
+            matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if letter.is_control() || reorders { shown.extend(letter.escape_default()) } else { shown.push(letter) }
     }
     shown
 }
@@ -78,6 +80,7 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(safe("a\x1b[31mé\n"), "a\\u{1b}[31mé\\n");
+        assert_eq!(safe("a\u{202e}b\u{2069}"), "a\\u{202e}b\\u{2069}");
     }
 
     #[test]

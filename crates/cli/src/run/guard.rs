@@ -30,10 +30,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::job::{END, code, options};
 use super::signals::Signals;
-use crate::exit::{Failure, NO_COMMAND, NOT_EXECUTABLE, signalled};
+use crate::exit::{Failure, NO_COMMAND, NOT_EXECUTABLE, say, signalled};
 
 /// Interval between the checks that `distlock run` lives.
 const CHECK: Duration = Duration::from_millis(100);
+/// Time after CMD's start in which a signal counts as older than CMD.
+const EARLY: Duration = Duration::from_millis(1);
 
 /// Arguments of the guard. `distlock run` passes them.
 #[derive(clap::Args, Debug)]
@@ -75,26 +77,33 @@ pub async fn main(args: Args) -> Result<u8, Failure> {
         Ok(cmd) => cmd,
         Err(error) => {
             return_terminal(own, home);
-            eprintln!("distlock: {}: {error}", program.display());
+            say(format_args!("distlock: {}: {error}", program.display()));
             return Ok(if error.kind() == io::ErrorKind::NotFound { NO_COMMAND } else { NOT_EXECUTABLE });
         }
     };
     let mut group = Group { own, home, cmd, grace: args.grace, code: None, has_left: false, kill_at: None };
-    let mut check = tokio::time::interval(CHECK);
+    let mut check = tokio::time::interval_at(Instant::now() + EARLY, CHECK);
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // A signal that arrived before CMD's start has not reached CMD. The first tick comes after all such signals,
+    // because the runtime reads signals before timers. A signal between CMD's start and the tick reaches CMD twice.
+    let mut is_early = true;
     loop {
         let signal = tokio::select! {
+            biased;
             signal = signals.next() => Some(signal),
             _ = check.tick() => None,
         };
+        is_early &= signal.is_some();
         if getppid() != parent {
             group.signal(Signal::KILL);
             return Ok(signalled(Signal::KILL.as_raw()));
         }
         match signal {
             Some(signal) if signal == END => group.end(),
-            Some(signal) if signal != Signal::CHILD && signal != Signal::TTIN => group.pass_on(signal),
-            _ => {}
+            Some(signal) if signal == Signal::CHILD || signal == Signal::TTIN => {}
+            Some(signal) if is_early => group.pass_on_early(signal),
+            Some(signal) => group.pass_on(signal),
+            None => {}
         }
         if let Some(code) = group.advance() {
             return Ok(code);
@@ -176,6 +185,13 @@ impl Group {
         // CMD's group.
         if self.code.is_none() || has_children(self.cmd()) {
             let _ = kill_process_group(self.cmd(), signal);
+        }
+    }
+
+    /// Sends a signal to the group that CMD has made, or to CMD alone.
+    fn pass_on_early(&self, signal: Signal) {
+        if self.code.is_none() && kill_process_group(self.cmd(), signal).is_err() {
+            let _ = kill_process(self.cmd(), signal);
         }
     }
 

@@ -36,8 +36,9 @@ impl Hold {
             let total = permits.counts().await?.total();
             if total != i64::from(n) {
                 let text = format!(
-                    "{name:?} has {total} permits, and --permits says {n}: use the same number everywhere, or delete \
-                     the permits first"
+                    "{name:?} has {total} permits, and --permits says {n}: use the same number everywhere, or wait \
+                     until nobody holds a permit and delete the permits: `distlock unlock --force --flavour permits \
+                     {name:?}`"
                 );
                 return Err(Failure::Usage(text));
             }
@@ -62,16 +63,17 @@ impl Hold {
     }
 
     /// Returns the environment variables of CMD. A variable without a value is removed, because it may come from an
-    /// outer `distlock run`.
+    /// outer `distlock run`. The names do not begin with `DISTLOCK_`: `Settings::from_env("DISTLOCK")` refuses unknown
+    /// variables.
     pub fn env(&self) -> [(&'static str, Option<String>); 3] {
         let (name, owner, token) = match self {
             Self::Lock(guard) => (guard.name(), Some(guard.owner().to_string()), guard.fencing_token().ok()),
             Self::Permit(guard) => (guard.name(), guard.ids().first().map(ToString::to_string), None),
         };
         [
-            ("DISTLOCK_NAME", Some(name.to_owned())),
-            ("DISTLOCK_OWNER", owner),
-            ("DISTLOCK_TOKEN", token.map(|token| token.to_string())),
+            ("HELD_LOCK_NAME", Some(name.to_owned())),
+            ("HELD_LOCK_OWNER", owner),
+            ("HELD_LOCK_TOKEN", token.map(|token| token.to_string())),
         ]
     }
 

@@ -21,6 +21,8 @@ const SWEEP: Duration = Duration::from_millis(10);
 /// CMD's process group. Its leader and first member is the [guard](super::guard).
 pub struct Job {
     guard: Child,
+    /// Children that this process had before: `exec distlock run` keeps the background jobs of a shell.
+    others: Vec<Pid>,
 }
 
 /// A change of the guard's state.
@@ -43,6 +45,7 @@ impl Job {
         // If the guard is killed, this process becomes the parent of its children, and so can reap them.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        let others = children();
         let is_foreground = is_foreground();
         let mut guard = Command::new(this_program()?);
         guard.args(["guard-group", "--parent", &std::process::id().to_string()]);
@@ -58,7 +61,7 @@ impl Job {
             };
         }
         let guard = guard.spawn().map_err(|error| Failure::System(format!("cannot start the guard: {error}")))?;
-        let job = Self { guard };
+        let job = Self { guard, others };
         if is_foreground {
             // The guard waits for the terminal before it starts CMD.
             let _ = tcsetpgrp(io::stdin(), job.group());
@@ -107,10 +110,22 @@ impl Job {
         let _ = kill_process(self.group(), Signal::KILL);
     }
 
-    /// Kills what is left of a group whose guard was killed, and returns when nothing is left.
+    /// Kills what is left of a group whose guard was killed, and returns when nothing is left. CMD and orphans of the
+    /// group are children of this process now. They are killed also if they have left the group.
     pub async fn sweep(&self) {
-        while kill_process_group(self.group(), Signal::KILL) != Err(Errno::SRCH) {
+        loop {
+            let is_empty = kill_process_group(self.group(), Signal::KILL) == Err(Errno::SRCH);
+            let mut orphans = children();
+            orphans.retain(|child| !self.others.contains(child));
+            for orphan in &orphans {
+                // Fails unless the orphan leads a group.
+                let _ = kill_process_group(*orphan, Signal::KILL);
+                let _ = kill_process(*orphan, Signal::KILL);
+            }
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+            if is_empty && orphans.is_empty() {
+                return;
+            }
             tokio::time::sleep(SWEEP).await;
         }
     }
@@ -122,6 +137,17 @@ impl Job {
         }
         self.pass_on(Signal::CONT);
     }
+}
+
+/// Returns the children of this process. Empty if the operating system does not list them.
+fn children() -> Vec<Pid> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let mut children = Vec::new();
+    for thread in threads.flatten() {
+        let list = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        children.extend(list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+    }
+    children
 }
 
 /// Options of a wait that returns at once. Stops are reported only if a shell at a terminal can continue the job.

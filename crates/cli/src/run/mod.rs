@@ -30,11 +30,13 @@ mod job;
 mod signals;
 
 use crate::connect::Target;
-use crate::exit::{Failure, LOST, signalled};
+use crate::exit::{Failure, LOST, say, signalled};
 use hold::Hold;
 use job::{Change, Job};
 use signals::Signals;
 
+/// The variable with the label of the client, as for `Settings::from_env("DISTLOCK")`.
+const LABEL: &str = "DISTLOCK_LABEL";
 /// Time that a shutdown leaves for clean-ups in flight.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 /// Time that the guard has to kill the group after the grace period. Then this process kills the group.
@@ -67,7 +69,8 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-fn flavours() -> impl clap::builder::TypedValueParser<Value = Flavour> {
+/// Parses a flavour, with the list of all for help and completions.
+pub fn flavours() -> impl clap::builder::TypedValueParser<Value = Flavour> {
     let names = Flavour::ALL.iter().map(|flavour| flavour.as_str());
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Flavour>())
 }
@@ -91,13 +94,21 @@ pub async fn main(args: Args, target: &Target) -> Result<u8, Failure> {
     let client = tokio::select! {
         biased;
         code = ending(&mut signals) => return Ok(code),
-        client = target.client() => client?,
+        client = connect(target) => client?,
     };
     let outcome = locked(&args, &client, &mut signals).await;
     if let Err(error) = client.shutdown(SHUTDOWN).await {
-        eprintln!("distlock: {error}");
+        say(format_args!("distlock: {error}"));
     }
     outcome
+}
+
+async fn connect(target: &Target) -> Result<Client, Failure> {
+    let mut builder = target.builder()?;
+    if let Some(label) = std::env::var(LABEL).ok().filter(|label| !label.is_empty()) {
+        builder = builder.label(label);
+    }
+    Ok(builder.connect().await?)
 }
 
 async fn locked(args: &Args, client: &Client, signals: &mut Signals) -> Result<u8, Failure> {
@@ -123,7 +134,7 @@ async fn locked(args: &Args, client: &Client, signals: &mut Signals) -> Result<u
     match released {
         Ok(()) => outcome,
         Err(error) => {
-            eprintln!("distlock: {error}");
+            say(format_args!("distlock: {error}"));
             // CMD has run, at least in part, without the lock.
             let is_lost = matches!(error, Error::Lost { .. } | Error::NotHeld { .. });
             if is_lost && outcome.is_ok() { Ok(LOST) } else { outcome }
@@ -140,10 +151,11 @@ async fn work(args: &Args, hold: &Hold, signals: &mut Signals) -> Result<u8, Fai
         tokio::select! {
             biased;
             error = &mut lost, if !is_lost => {
-                let grace = humantime::format_duration(args.grace);
-                eprintln!("distlock: {error}: sending TERM to the command, and KILL after {grace}");
-                (is_lost, kill_at) = (true, Instant::now() + args.grace + GUARD_WITHIN);
+                // Before the message, because stderr may be blocked.
                 job.end();
+                (is_lost, kill_at) = (true, Instant::now() + args.grace + GUARD_WITHIN);
+                let grace = humantime::format_duration(args.grace);
+                say(format_args!("distlock: {error}. Sending TERM to the command, and KILL after {grace}"));
             }
             signal = signals.next() => {
                 if let Some(code) = handle(signal, &job, hold).await {

@@ -15,17 +15,22 @@ use crate::keys::show::{count, lasts, safe};
 /// Lines that are no rows of locks: the summary, the titles, the keys.
 pub const OTHER_LINES: u16 = 3;
 
-const TITLES: [&str; 9] = ["NAME", "FLAVOUR", "HOLDER", "BY", "HOLDS", "AGE", "LEASE", "WAITERS", "CHANGES/S"];
+/// Least width of the flavours' column.
+const FLAVOUR: usize = 9;
+
+const TITLES: [&str; 9] = ["NAME", "FLAVOUR", "HOLDER", "LANG", "HOLDS", "AGE", "LEASE", "WAITERS", "CHANGES/S"];
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, model: &Model, now: Instant) {
     let parts = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
     let [top, middle, bottom] = Layout::vertical(parts).areas(frame.area());
     frame.render_widget(summary(model), top);
-    let rows = model.visible(now).into_iter().map(|row| cells(row, now));
+    let visible = model.visible(now);
+    let flavour = visible.iter().map(|row| row.found.kind.as_str().len()).fold(FLAVOUR, usize::max);
+    let rows = visible.into_iter().map(|row| cells(row, now));
     let widths = [
         Constraint::Fill(3),
-        Constraint::Length(9),
+        Constraint::Length(u16::try_from(flavour).unwrap_or(u16::MAX)),
         Constraint::Fill(2),
         Constraint::Length(4),
         Constraint::Length(5),

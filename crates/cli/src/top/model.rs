@@ -183,10 +183,14 @@ impl Model {
         }
     }
 
-    /// The scan has seen all keys once. Locks that nothing has seen held since the pass began are forgotten.
+    /// The scan has seen all keys once. Locks that nothing has seen held since the pass began are forgotten, except
+    /// locks on the screen: [`looked_at`](Self::looked_at) forgets these.
     pub fn pass_ended(&mut self, now: Instant) {
         let (pass, began) = (self.pass, self.began);
-        self.rows.retain(|_, row| row.pass == pass || row.seen >= began);
+        self.rows.retain(|_, row| {
+            let is_on_screen = row.looks.back().is_some_and(|(at, _)| *at >= began);
+            row.pass == pass || row.seen >= began || is_on_screen
+        });
         (self.keys, self.looked, self.pass, self.began) = (Some(self.looked), 0, pass + 1, now);
         self.left_out &= self.rows.len() >= MOST;
     }

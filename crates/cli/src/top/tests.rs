@@ -81,6 +81,15 @@ fn row_shows_name_holder_age_lease_and_waiters() {
 }
 
 #[test]
+fn column_of_flavours_is_as_wide_as_its_texts() {
+    let start = Instant::now();
+    let locks = [lock("a", Kind::Reentrant, 0), lock("b", Kind::MaybeFenced, 0)];
+    let lines = screen(&model(&locks, start), start);
+    assert!(lines[3].contains(" reentrant or fenced 71b96ce8"), "{lines:#?}");
+    assert_eq!(lines[2].find("71b96ce8"), lines[3].find("71b96ce8"), "{lines:#?}");
+}
+
+#[test]
 fn changes_of_holder_are_counted_per_second() {
     let start = Instant::now();
     let one = lock("a", Kind::Reentrant, 0);
@@ -98,7 +107,7 @@ fn changes_of_holder_are_counted_per_second() {
 #[test]
 fn fencing_counter_shows_changes_between_two_looks() {
     let start = Instant::now();
-    let fenced = |number| Found { number: Some(number), ..lock("a", Kind::Fenced, 0) };
+    let fenced = |number| Found { number: Some(number), ..lock("a", Kind::MaybeFenced, 0) };
     let mut model = model(&[fenced(100)], start);
     for (look, number) in [(0, 100), (1, 150), (2, 200)] {
         model.looked_at(&[fenced(0).key], vec![fenced(number)], after(1_000 * look, start));
@@ -132,6 +141,20 @@ fn lock_that_a_whole_pass_did_not_see_is_forgotten() {
     apply(&mut model, Sample::PassEnded, after(3, start));
     assert_eq!(names(&model, start), ["stays"]);
     assert!(screen(&model, start)[0].starts_with("1 lock, 7 keys"));
+}
+
+#[test]
+fn free_lock_on_the_screen_outlives_a_pass_that_missed_it() {
+    let start = Instant::now();
+    let one = lock("a", Kind::Reentrant, 0);
+    let mut model = model(from_ref(&one), start);
+    apply(&mut model, Sample::PassEnded, after(1, start));
+    model.looked_at(from_ref(&one.key), Vec::new(), after(2, start));
+    apply(&mut model, Sample::PassEnded, after(3, start));
+    assert_eq!(names(&model, start), ["a"]);
+    // No look since the last pass.
+    apply(&mut model, Sample::PassEnded, after(4, start));
+    assert_eq!(names(&model, start), Vec::<String>::new());
 }
 
 #[test]

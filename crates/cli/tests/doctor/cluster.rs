@@ -38,4 +38,6 @@ async fn primaries_without_replicas_are_a_risk_in_a_cluster() {
     let report = doctor(&cluster.url()).await;
     report.assert_finds(&["no-replica"]);
     report.assert_severity("no-replica", "risk");
+    let found = report.findings("no-replica")[0]["found"].as_str().unwrap();
+    assert_eq!(found, "connected_slaves:0, and cluster-require-full-coverage yes stops all other locks too");
 }

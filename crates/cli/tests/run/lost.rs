@@ -1,7 +1,10 @@
 //! A lock that is lost while CMD runs. A loss is noticed at the next renewal, so these tests take a third of the
 //! watchdog's lease.
 
+use std::io::Write as _;
+
 use distlock::Client;
+use rustix::fs::{OFlags, fcntl_setfl};
 
 use crate::rig::{Bed, Program, WRAPPERS};
 
@@ -91,4 +94,23 @@ async fn failed_release_is_reported_and_keeps_the_status_of_the_command() {
     program.tell("end").await;
     let ended = program.ends_with(4).await;
     assert!(ended.errors.contains("distlock: "), "{ended:?}");
+}
+
+/// The pipe of stderr is full, or its other end is closed.
+#[tokio::test]
+async fn lost_lock_ends_the_command_although_nobody_reads_stderr() {
+    let bed = Bed::new().await;
+    for is_full in [true, false] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        if is_full {
+            fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+            while writer.write_all(&[0; 4096]).is_ok() {}
+            fcntl_setfl(&writer, OFlags::empty()).unwrap();
+        }
+        let reader = is_full.then_some(reader);
+        let args = ["run", "--lease", "1s", "job", "--", "sh", "-c", "exec sleep 1000"];
+        Program::start_with(&bed.server.url(), &args, writer.into()).ends_with(76).await;
+        drop(reader);
+        let _: u64 = bed.admin.cmd(&["DEL", "job"]).await;
+    }
 }

@@ -2,7 +2,7 @@
 
 use distlock_support::reaper::Folder;
 
-use crate::rig::Bed;
+use crate::rig::{Bed, Program};
 
 #[tokio::test]
 async fn at_most_n_commands_run_at_a_time() {
@@ -25,13 +25,25 @@ async fn at_most_n_commands_run_at_a_time() {
 #[tokio::test]
 async fn busy_permits_give_75_and_another_number_is_refused() {
     let bed = Bed::new().await;
-    let mut holder = bed.run(&["gate", "--permits", "1"], r#"echo "$DISTLOCK_NAME $DISTLOCK_OWNER"; read line"#);
+    let mut holder = bed.run(&["gate", "--permits", "1"], r#"echo "$HELD_LOCK_NAME $HELD_LOCK_OWNER"; read line"#);
     let line = holder.line().await;
     let id = line.strip_prefix("gate ").unwrap();
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
     bed.run(&["gate", "--permits", "1", "--wait", "0"], "echo started").ends_with(75).await;
     let ended = bed.run(&["gate", "--permits", "2"], "echo started").ends_with(64).await;
     assert!(ended.errors.contains("\"gate\" has 1 permits") && ended.lines.is_empty(), "{ended:?}");
+    assert!(ended.errors.contains("`distlock unlock --force --flavour permits \"gate\"`"), "{ended:?}");
     holder.tell("end").await;
     holder.ends_with(0).await;
+}
+
+#[tokio::test]
+async fn deleted_permits_end_the_command_with_76() {
+    let bed = Bed::new().await;
+    let mut holder = bed.run(&["gate", "--permits", "1"], "echo ready; exec sleep 1000");
+    holder.expect("ready").await;
+    let unlock = ["unlock", "gate", "--force", "--flavour", "permits"];
+    Program::start(&bed.server.url(), &unlock).ends_with(0).await;
+    holder.ends_with(76).await;
+    bed.assert_free().await;
 }

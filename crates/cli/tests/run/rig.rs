@@ -70,23 +70,35 @@ pub struct Ended {
 
 impl Program {
     pub fn start(url: &str, args: &[&str]) -> Self {
+        Self::start_with(url, args, Stdio::piped())
+    }
+
+    /// As [`start`](Self::start), with this stderr.
+    pub fn start_with(url: &str, args: &[&str], stderr: Stdio) -> Self {
+        Self::spawn(url, &[&[DISTLOCK][..], args].concat(), stderr)
+    }
+
+    /// Starts a program that becomes `distlock`.
+    pub fn spawn(url: &str, command: &[&str], stderr: Stdio) -> Self {
         let [env, option] = DEFAULT_SIGNALS;
         let mut process = Command::new(env)
-            .args([option, DISTLOCK])
-            .args(args)
+            .arg(option)
+            .args(command)
             .env("DISTLOCK_URL", url)
-            .env("DISTLOCK_TOKEN", "of an outer run")
+            .env("HELD_LOCK_TOKEN", "of an outer run")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let mut stderr = process.stderr.take().unwrap();
+        let stderr = process.stderr.take();
         let errors = tokio::spawn(async move {
             let mut all = String::new();
-            stderr.read_to_string(&mut all).await.unwrap();
+            if let Some(mut stderr) = stderr {
+                stderr.read_to_string(&mut all).await.unwrap();
+            }
             all
         });
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();

@@ -1,8 +1,10 @@
 //! The exit status, the environment and the wait of `distlock run`.
 
+use std::process::Stdio;
+
 use distlock_support::ports::Port;
 
-use crate::rig::{Bed, Program, until};
+use crate::rig::{Bed, DISTLOCK, Program, until};
 
 #[tokio::test]
 async fn exit_status_is_that_of_the_command() {
@@ -33,7 +35,7 @@ async fn arguments_reach_the_command_unchanged() {
 #[tokio::test]
 async fn environment_has_the_name_the_owner_and_the_fencing_token() {
     let bed = Bed::new().await;
-    let script = r#"echo "$DISTLOCK_NAME|$DISTLOCK_OWNER|${DISTLOCK_TOKEN-none}"; read line"#;
+    let script = r#"echo "$HELD_LOCK_NAME|$HELD_LOCK_OWNER|${HELD_LOCK_TOKEN-none}"; read line"#;
     for (flavour, token) in [("reentrant", "none"), ("fenced", "1")] {
         let mut program = bed.run(&["--flavour", flavour, "--prefix", "shop:", "job"], script);
         let line = program.line().await;
@@ -41,6 +43,24 @@ async fn environment_has_the_name_the_owner_and_the_fencing_token() {
         assert_eq!(line, format!("job|{}|{token}", owners.join(" ")), "{flavour}");
         program.tell("end").await;
         program.ends_with(0).await;
+    }
+}
+
+/// A CMD that reads its own settings with this prefix refuses unknown variables.
+#[tokio::test]
+async fn environment_has_no_new_variable_with_the_prefix_of_settings() {
+    let bed = Bed::new().await;
+    let of_distlock = |name: &String| name.starts_with("DISTLOCK_");
+    let mut expected: Vec<String> = std::env::vars().map(|(name, _)| name).filter(of_distlock).collect();
+    expected.push("DISTLOCK_URL".to_owned());
+    expected.sort();
+    expected.dedup();
+    for flavour in ["reentrant", "fenced"] {
+        let ended = bed.run_command(&["--flavour", flavour, "job"], &["env"]).ends_with(0).await;
+        let names = ended.lines.iter().filter_map(|line| Some(line.split_once('=')?.0.to_owned()));
+        let mut names: Vec<String> = names.filter(of_distlock).collect();
+        names.sort();
+        assert_eq!(names, expected, "{flavour}");
     }
 }
 
@@ -90,4 +110,33 @@ async fn wrong_arguments_give_64() {
     }
     let ended = bed.run(&["job", "--lease", "1ms"], "echo started").ends_with(64).await;
     assert!(ended.lines.is_empty(), "{ended:?}");
+    let ended = Program::start(&bed.server.url(), &[]).ends_with(64).await;
+    assert!(ended.errors.contains("Usage: distlock"), "{ended:?}");
+    assert!(!ended.errors.contains("guard-group"), "a hidden subcommand: {ended:?}");
+}
+
+#[tokio::test]
+async fn completions_leave_out_hidden_subcommands() {
+    for shell in ["bash", "fish", "zsh"] {
+        let ended = Program::start("redis://unused", &["completions", shell]).ends_with(0).await;
+        let text = ended.lines.join("\n");
+        assert!(text.contains("inspect") && text.contains("permits") && !text.contains("guard-group"), "{text}");
+    }
+}
+
+/// `Settings::from_env("DISTLOCK")` reads the same variables.
+#[tokio::test]
+async fn label_and_name_prefix_are_read_from_the_environment() {
+    let bed = Bed::new().await;
+    let (url, env) = (bed.server.url(), ["env", "DISTLOCK_LABEL=pod-7", "DISTLOCK_NAME_PREFIX=shop:", DISTLOCK]);
+    let run = ["run", "job", "--", "sh", "-c", "echo ready; read line"];
+    let mut program = Program::spawn(&url, &[&env[..], &run].concat(), Stdio::piped());
+    program.expect("ready").await;
+    let is_label = |key: &String| key.starts_with("distlock_label:");
+    until("the label", async || bed.admin.keys().await.iter().any(is_label)).await;
+    let ended = Program::spawn(&url, &[&env[..], &["inspect", "job"]].concat(), Stdio::piped()).ends_with(0).await;
+    assert!(ended.lines.iter().any(|line| line.ends_with(", label pod-7")), "{ended:?}");
+    assert!(bed.admin.exists("shop:job").await);
+    program.tell("end").await;
+    program.ends_with(0).await;
 }

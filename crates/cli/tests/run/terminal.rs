@@ -7,6 +7,7 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
 use distlock_support::reaper::{self, Adopted};
+use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 
 use crate::rig::{Bed, DEFAULT_SIGNALS, DISTLOCK, until};
@@ -63,6 +64,13 @@ impl Terminal {
 
     async fn shows(&self, text: &str) {
         until(&format!("{text:?} on the screen"), async || self.screen.lock().unwrap().contains(text)).await;
+    }
+
+    /// The process id on the screen behind this text.
+    fn pid(&self, front: &str) -> Option<Pid> {
+        let screen = self.screen.lock().unwrap();
+        let (pid, _) = screen.split_once(front)?.1.split_once('\r')?;
+        Pid::from_raw(pid.parse().ok()?)
     }
 
     async fn ends_with(&mut self, code: i32) {
@@ -148,4 +156,26 @@ async fn stop_key_gives_the_shell_its_prompt_and_fg_continues_the_command() {
     terminal.type_keys("exit 6\n");
     terminal.ends_with(6).await;
     bed.assert_free().await;
+}
+
+/// The guard catches signals, and waits for the terminal before it starts CMD. `fg` gives it the terminal.
+#[tokio::test]
+async fn signal_before_the_start_of_the_command_ends_the_command() {
+    let bed = Bed::new().await;
+    let guard = format!("{DISTLOCK} guard-group --parent $$ --grace 10m --foreground -- sleep 1000");
+    let script = format!("{guard} & echo guard:$!; read line; fg; exit $?");
+    let mut terminal = Terminal::start(&bed, &["bash", "--norc", "--noprofile", "-m", "-c", &script]);
+    until("the guard", async || terminal.pid("guard:").is_some()).await;
+    let guard = terminal.pid("guard:").unwrap();
+    until("the guard's signals", async || catches(guard, Signal::TERM)).await;
+    kill_process_group(guard, Signal::TERM).unwrap();
+    terminal.type_keys("\n");
+    terminal.ends_with(143).await;
+}
+
+fn catches(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask >> (signal.as_raw() - 1) & 1 == 1
 }

@@ -83,10 +83,10 @@ async fn fenced_lock_has_its_counter_also_when_it_is_free() {
     let guard = bed.client.fenced("a").lock().await.unwrap();
     let owner = guard.owner().as_str().to_owned();
     let counter = json!({ "fencing_counter": guard.fencing_token().unwrap() });
-    let expected = with(lock("a", "fenced", json!([rust(&owner)])), counter);
+    let expected = with(lock("a", "reentrant or fenced", json!([rust(&owner)])), counter);
     assert_eq!(bed.inspect("a", 0).await, expected);
     guard.unlock().await.unwrap();
-    let free = json!({ "held": false, "ttl_ms": null, "holders": [] });
+    let free = json!({ "flavour": "fenced", "held": false, "ttl_ms": null, "holders": [] });
     assert_eq!(bed.inspect("a", 1).await, with(expected, free));
 }
 
@@ -227,7 +227,10 @@ async fn more_readers_than_are_read_are_counted() {
 async fn hash_of_another_program_is_not_locked() {
     let bed = Bed::new().await;
     let _: i64 = bed.admin.cmd(&["HSET", "a", "colour", "blue"]).await;
-    assert_eq!(bed.inspect("a", 1).await["flavour"], Json::Null);
+    let report = bed.inspect("a", 1).await;
+    assert_eq!((&report["flavour"], &report["key_type"]), (&Json::Null, &json!("hash")));
+    let text = bed.run(&["inspect", "a"]).await.out;
+    assert!(text.starts_with("a: no lock that is known: the key has the type hash\n"), "{text}");
 }
 
 #[tokio::test]

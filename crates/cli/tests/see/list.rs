@@ -42,7 +42,7 @@ async fn hold(client: &Client, admin: &Admin) -> Held {
         ("reentrant", client.reentrant("our reentrant").lock().await.unwrap()),
         ("reentrant", client.spin("our spin").lock().await.unwrap()),
         ("fair", fair.lock().await.unwrap()),
-        ("fenced", client.fenced("our fenced").lock().await.unwrap()),
+        ("reentrant or fenced", client.fenced("our fenced").lock().await.unwrap()),
         ("read", client.rw("our read").read().lock().await.unwrap()),
         ("write", client.rw("our write").write().lock().await.unwrap()),
         ("plain", client.plain("our plain").lock().await.unwrap()),

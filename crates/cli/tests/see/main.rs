@@ -4,6 +4,7 @@
 mod dequeue;
 mod inspect;
 mod list;
+mod login;
 mod million;
 mod rig;
 mod terminal;

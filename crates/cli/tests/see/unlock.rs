@@ -64,6 +64,51 @@ async fn unlock_refuses_keys_that_are_no_locks() {
         assert_eq!(ran.code, Some(code), "{ran:?}");
         assert!(bed.admin.exists(name).await, "{name}");
     }
+    for flavour in ["reentrant", "permits"] {
+        let ran = bed.run(&["unlock", "hash", "--force", "--flavour", flavour]).await;
+        assert!(ran.code == Some(64) && ran.err.contains("type hash"), "{ran:?}");
+    }
+    assert!(bed.admin.exists("hash").await);
+}
+
+#[tokio::test]
+async fn unlock_of_a_plain_lock_without_a_lease_needs_its_flavour() {
+    let bed = Bed::new().await;
+    let _: String = bed.admin.cmd(&["SET", "a", "of another library"]).await;
+    let ran = bed.run(&["unlock", "a", "--force"]).await;
+    assert!(ran.code == Some(1) && ran.err.contains("--flavour plain"), "{ran:?}");
+    let ran = bed.run(&["unlock", "a", "--force", "--flavour", "plain"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!bed.admin.exists("a").await);
+}
+
+#[tokio::test]
+async fn unlock_deletes_permits_only_with_their_flavour() {
+    let bed = Bed::new().await;
+    let gate = bed.client.permits("gate");
+    gate.set_permits(2).await.unwrap();
+    let permit = gate.acquire(1).await.unwrap();
+    let ran = bed.run(&["unlock", "gate", "--force"]).await;
+    assert!(ran.code == Some(64) && ran.err.contains("--flavour permits"), "{ran:?}");
+    assert_eq!(gate.counts().await.unwrap().total(), 2);
+    let unlock = ["unlock", "gate", "--force", "--flavour", "permits"];
+    let ran = bed.run(&unlock).await;
+    assert!(ran.code == Some(0) && ran.out.contains(&permit.ids()[0].to_string()), "{ran:?}");
+    assert_eq!(bed.admin.keys().await, [""; 0]);
+    let ran = bed.run(&unlock).await;
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");
+}
+
+/// The hash does not show whether the holder uses a fenced lock.
+#[tokio::test]
+async fn commands_agree_about_a_reentrant_lock_whose_name_has_a_fencing_counter() {
+    let bed = Bed::new().await;
+    bed.client.fenced("a").lock().await.unwrap().unlock().await.unwrap();
+    let _guard = bed.client.reentrant("a").lock().await.unwrap();
+    for words in [&["inspect", "a"][..], &["list"], &["unlock", "a", "--force"]] {
+        let ran = bed.run(words).await;
+        assert!(ran.code == Some(0) && ran.out.contains("reentrant or fenced"), "{ran:?}");
+    }
 }
 
 #[tokio::test]

@@ -59,7 +59,8 @@ fn no_replica(facts: &Facts) -> Vec<Found> {
     let severity = if facts.topology == TopologyKind::Single { Note } else { Risk };
     let alone = sound_primaries(facts).filter(|server| server.info.number("connected_slaves") == Some(0));
     let found = alone.map(|server| {
-        let stops_all = server.settings.is("cluster-require-full-coverage", "yes");
+        let is_cluster = server.info.is("cluster_enabled", "1");
+        let stops_all = is_cluster && server.settings.is("cluster-require-full-coverage", "yes");
         let coverage = if stops_all { ", and cluster-require-full-coverage yes stops all other locks too" } else { "" };
         Found::at(severity, server, format!("connected_slaves:0{coverage}"))
     });

@@ -175,6 +175,12 @@ fn checks_of_persistence() {
 #[test]
 fn checks_of_replicas() {
     assert_eq!(with_info("connected_slaves", "0"), [("no-replica", Risk)]);
+    // Servers that are in no cluster also have the setting.
+    let alone = found(|facts| {
+        facts.servers[0].info.insert("connected_slaves", "0");
+        facts.servers[0].settings.insert("cluster-require-full-coverage", "yes");
+    });
+    assert_eq!(alone[0].what, "connected_slaves:0");
     let replica = |state: &str, offset: u64, lag: u64| {
         let line = format!("ip=::1,port=1,state={state},offset={offset},lag={lag}");
         after(|facts| {
