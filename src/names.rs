@@ -1,7 +1,5 @@
 //! All keys and channels of a lock's name, the hash-tag rule, and the limits of names. No other file contains
-//! `redisson_`.
-//!
-//! The keys and channels are Redisson's. `docs/wire-format.md` lists the exceptions.
+//! `redisson_`. The keys and channels are Redisson's. `docs/wire-format.md` lists the exceptions.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
