@@ -4,7 +4,7 @@ use distlock::{Acquire, Error, Guard, Lost};
 use distlock_support::RedisServer;
 
 use crate::rig::{Away, Five, Path, User, endless, five, long, patient, run};
-use bed::{becomes, ends};
+use bed::{becomes, ends, eventually};
 
 /// Returns a holder of servers 0 to 2. Another user held servers 3 and 4 during the acquire. These two are free now,
 /// and do not join the hold later.
@@ -13,7 +13,10 @@ async fn of_three(five: &Five, user: &User, other: &User) -> Guard {
     for client in &other.clients[3..] {
         theirs.push(client.reentrant("x").acquire(long()).await.unwrap().expect("free"));
     }
+    let before = five.calls("evalsha").await;
     let guard = ends("three of five servers", user.red("x").acquire(Acquire::new())).await.unwrap().expect("no limit");
+    // The acquire ends at three grants. The other two servers may be asked later, and must be asked while they are busy.
+    eventually("all five servers are asked", async || five.calls("evalsha").await >= before + 5).await;
     user.quiet().await;
     for guard in theirs {
         guard.unlock().await.unwrap();
