@@ -10,7 +10,7 @@ pub(crate) mod url;
 pub use backoff::Backoff;
 #[cfg(all(test, feature = "redisson-yaml"))]
 pub(crate) use check::SHORTEST_WATCHDOG;
-pub(crate) use check::{LONGEST_LEASE, SHORTEST_LEASE, check_lease, check_lock_delay};
+pub(crate) use check::{LONGEST_LABEL, LONGEST_LEASE, SHORTEST_LEASE, check_lease, check_lock_delay};
 pub use distlock_wire::Credentials;
 pub(crate) use distlock_wire::{Provider, Secret};
 pub use tls::Tls;

@@ -1,9 +1,11 @@
 //! Checks the book in `docs/` without mdBook: the summary names each page, links and anchors resolve, code blocks are
 //! doctests, and the page on proofs names tests and mutants that exist.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+
+use distlock_support::pages::anchors;
 
 fn root() -> PathBuf {
     clean(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
@@ -73,26 +75,6 @@ fn links(text: &str) -> Vec<String> {
     let text = prose(text);
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     targets.map(|(target, _)| target.to_owned()).collect()
-}
-
-/// The anchors of a page's headings, as GitHub and mdBook make them.
-fn anchors(text: &str) -> BTreeSet<String> {
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let mut is_code = false;
-    let mut anchors = BTreeSet::new();
-    for line in text.lines() {
-        is_code ^= line.trim_start().starts_with("```");
-        let title = line.trim_start_matches('#');
-        if is_code || title.len() == line.len() || !title.starts_with(' ') {
-            continue;
-        }
-        let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        let anchor: String = kept.collect::<String>().to_lowercase().replace(' ', "-");
-        let count = seen.entry(anchor.clone()).or_default();
-        anchors.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
-        *count += 1;
-    }
-    anchors
 }
 
 /// Returns why the link of a page leads nowhere.
@@ -179,12 +161,13 @@ fn rust_code_of_each_page_is_a_doctest() {
     let included = read(&root.join("src/guide.rs")) + &read(&root.join("src/lib.rs"));
     let mut texts = pages();
     texts.extend(["README.md", "README.zh-CN.md"].map(|name| root.join(name)));
-    let mut wrong = Vec::new();
+    let (mut count, mut wrong) = (0, Vec::new());
     for page in &texts {
         let text = read(page);
         let mut fences = text.lines().filter_map(|line| line.trim_start().strip_prefix("```")).step_by(2);
         let name = page.strip_prefix(&root).unwrap().display().to_string();
         let has_rust = fences.clone().any(|fence| fence.starts_with("rust"));
+        count += usize::from(has_rust);
         if has_rust && !included.contains(&format!("include_str!(\"../{name}\")")) {
             wrong.push(format!("{name}: neither src/guide.rs nor src/lib.rs includes it"));
         }
@@ -192,6 +175,7 @@ fn rust_code_of_each_page_is_a_doctest() {
             wrong.push(format!("{name}: a code block without a language, or one that is ignored"));
         }
     }
+    assert!(count > 20, "only {count} pages with Rust code were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -4,8 +4,10 @@
 -- ARGV   [1] last moment in ms of the server's time.
 -- Reply  1 = asked; 0 = nobody to ask: the lock is free, held by Java, or held for reading.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Idempotent. O(1). The mark's name ends in `:holds`, so scripts about owners skip it. If Java holds the lock, no mark
--- is written, because Redisson's write lock counts the fields of the hash.
+-- Idempotent. O(fields of the hash). A lock's hash has few fields, except if the lock is held for reading, and then the
+-- script does not read them.
+-- The mark's name ends in `:holds`, so scripts about owners skip it. If Java holds the lock, no mark is written,
+-- because Redisson's write lock counts the fields of the hash.
 
 load_holds()
 local late = holds.too_late(ARGV[1])

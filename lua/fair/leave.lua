@@ -35,51 +35,12 @@ if found[1] then
   end
 end
 
+-- In a command of many steps, the owner stays in the list until `take_out`. If the lock is free, the owner is removed
+-- now, because the next waiter is served below.
 local was_queued = queue.registered(KEYS, owner) == ARGV[5]
-local defers = false
-if was_queued and only_ours(KEYS) then
-  -- In a command of many steps, the owner stays in the list until `take_out`. If the lock is free, the owner is removed
-  -- now, because the next waiter is served below.
-  defers = leavers and not free
-  if not defers then
-    take_out()
-    redis.call('lrem', KEYS[2], -1, owner)
-  end
-elseif was_queued then
-  take_out()
-  local all = redis.call('lrange', KEYS[2], 0, -1)
-  for i = #all, 1, -1 do
-    if all[i] == owner then
-      local due = redis.call('zscore', KEYS[3], owner)
-      local ahead = i > 1 and tonumber(redis.call('zscore', KEYS[3], all[i - 1]) or nil)
-      if queue.is_told(i - 1, all[i - 1], ahead, queue.time()) then ahead = nil end
-      redis.call('lrem', KEYS[2], -1, owner)
-      -- The waiters of Java right behind the owner now follow the waiter ahead of it, so their deadlines become
-      -- earlier.
-      if due and ahead then
-        queue.nearer(KEYS, i - 1, due - ahead)
-      elseif i == 1 then
-        queue.nearer(KEYS, 0, tonumber(ARGV[6]), queue.time() + math.max(0, redis.call('pttl', KEYS[1])), due)
-      end
-    end
-  end
-end
-if was_queued then
-  redis.call('zrem', KEYS[3], owner)
-  redis.call('hdel', KEYS[4], owner)
-end
-if defers then
-  local left = leavers[KEYS[2]] or {}
-  leavers[KEYS[2]] = left
-  left[#left + 1] = owner
-  return reply
-end
+if was_queued and remove_waiter(KEYS, owner, tonumber(ARGV[6]), not free) then return reply end
 
 if free then take_out() end
-if redis.call('exists', KEYS[2]) == 0 then
-  redis.call('del', KEYS[3], KEYS[4])
-elseif free then
-  local served = queue.serve(KEYS, queue.time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
-  if type(served) ~= 'table' and (reply == 0 or not reply and served > 0) then reply = -served end
-end
+local served = serve_next(KEYS, free, tonumber(ARGV[6]), ARGV[7], ARGV[8])
+if served and type(served) ~= 'table' and (reply == 0 or not reply and served > 0) then reply = -served end
 return reply

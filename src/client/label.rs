@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Builder, Client};
-use crate::config::millis;
+use crate::config::{LONGEST_LABEL, millis};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::names::LockName;
@@ -62,7 +62,7 @@ impl Builder {
 impl Client {
     /// Returns the [label](Builder::label) of the client that holds or waits: `holder` is an [`Owner`](crate::Owner) or
     /// its text, the id of a permit, or the [id](Self::id) of a client. `None` if the client has no label, or if it has
-    /// ended and its label has expired. Clients of Java have no labels.
+    /// ended and its label has expired. Clients of Java have no labels. A text of more than 128 bytes is no label.
     ///
     /// # Cost
     ///
@@ -89,10 +89,15 @@ impl Client {
     /// ```
     pub async fn label_of(&self, holder: impl fmt::Display) -> Result<Option<String>> {
         let Some(name) = name_of(&holder.to_string()) else { return Ok(None) };
-        Ok(match self.engine().ask(&name, call(&GET, &name, [])).await? {
-            Reply::Text(label) => Some(String::from_utf8_lossy(&label).into_owned()),
-            _ => None,
-        })
+        Ok(read(&self.engine().ask(&name, call(&GET, &name, [])).await?))
+    }
+}
+
+/// The label in a reply. A longer text is not of this crate, and may be of any size.
+fn read(reply: &Reply) -> Option<String> {
+    match reply {
+        Reply::Text(label) if label.len() <= LONGEST_LABEL => Some(String::from_utf8_lossy(label).into_owned()),
+        _ => None,
     }
 }
 
@@ -171,5 +176,12 @@ mod tests {
         for holder in ["", "1", "71b96ce8-2746-8c3", "71b96ce8-2746-8c3x", "71b96ce8:2746:8c3a", "éééééééé"] {
             assert!(name_of(holder).is_none(), "{holder}");
         }
+    }
+
+    #[test]
+    fn text_longer_than_a_label_is_no_label() {
+        let label = |bytes: usize| read(&Reply::Text(Bytes::from("x".repeat(bytes))));
+        assert_eq!(label(LONGEST_LABEL), Some("x".repeat(LONGEST_LABEL)));
+        assert_eq!(label(LONGEST_LABEL + 1), None);
     }
 }

@@ -24,7 +24,7 @@ const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
 /// The longest label, in bytes.
-const LONGEST_LABEL: usize = 128;
+pub(crate) const LONGEST_LABEL: usize = 128;
 
 impl Options {
     /// Checks the options. Cuts times without an upper bound to ten years, so that sums and products of times do not

@@ -63,13 +63,13 @@ use crate::object::Lock;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
-/// The text of a script of this flavour: the parts that its scripts share, then its own file.
+/// The text of a script of this flavour: the parts that all its scripts share, then these files.
 macro_rules! script {
-    ($file:literal) => {
+    ($($file:literal),+) => {
         concat!(
             include_str!("../../lua/common/holds.lua"),
             include_str!("../../lua/fair/queue.lua"),
-            include_str!(concat!("../../lua/fair/", $file, ".lua"))
+            $(include_str!(concat!("../../lua/fair/", $file, ".lua"))),+
         )
     };
 }
@@ -83,6 +83,7 @@ static MANY: Script = Script::new(
     concat!(
         include_str!("../../lua/common/holds.lua"),
         include_str!("../../lua/fair/queue.lua"),
+        include_str!("../../lua/fair/remove.lua"),
         include_str!("../../lua/fair/many/begin.lua"),
         include_str!("../../lua/common/many/begin.lua"),
         include_str!("../../lua/fair/acquire.lua"),
@@ -96,18 +97,10 @@ static MANY: Script = Script::new(
 );
 static ACQUIRE: Script = Script::step("fair/acquire", script!("acquire"), &MANY, 1).gaining(is_held);
 static RELEASE: Script = Script::step("fair/release", script!("release"), &MANY, 2);
-static LEAVE: Script = Script::step("fair/leave", script!("leave"), &MANY, 3);
+static LEAVE: Script = Script::step("fair/leave", script!("remove", "leave"), &MANY, 3);
 static FORCE: Script = Script::new("fair/force", script!("force"));
 static NATURE: Nature = Nature::simple("fair", &HASH_RENEWAL);
-static REFRESH: Script = Script::new(
-    "fair/refresh",
-    concat!(
-        include_str!("../../lua/common/holds.lua"),
-        include_str!("../../lua/fair/queue.lua"),
-        include_str!("../../lua/fair/mend.lua"),
-        include_str!("../../lua/fair/refresh.lua"),
-    ),
-);
+static REFRESH: Script = Script::new("fair/refresh", script!("mend", "refresh"));
 
 /// # Fair locks
 impl Client {

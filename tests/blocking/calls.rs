@@ -57,7 +57,7 @@ fn wait_for_a_held_lock_ends_with_none_and_for_a_free_lock_with_a_guard() {
     let guard = held.lock().unwrap();
     assert!(lock.try_lock().unwrap().is_none());
     waits_in_vain(|wait| lock.lock_for(wait));
-    assert!(lock.is_locked().unwrap() && lock.state().unwrap().is_locked());
+    assert_eq!((lock.is_locked().unwrap(), lock.state().unwrap().is_locked()), (true, true));
     assert_eq!(guard.unlock().unwrap(), Released::Free);
     // Each acquire waits for the release before it, which runs in the background.
     drop(lock.lock_for(PATIENCE).unwrap().unwrap());

@@ -1,6 +1,7 @@
 //! A lost lock is reported to a callback, and by the next check.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use bed::PATIENCE;
 use distlock::{Error, Lost};
@@ -29,7 +30,7 @@ fn lock_deleted_by_another_is_reported_by_callback_check_and_unlock() {
     }
     called.sort_unstable();
     assert_eq!(called, [0, 1]);
-    assert!(!guard.is_held() && guard.remaining().is_zero());
+    assert_eq!((guard.is_held(), guard.remaining()), (false, Duration::ZERO));
     assert!(matches!(guard.check(), Err(Error::Lost { why: Lost::Gone, .. })));
     assert!(matches!(guard.unlock(), Err(Error::Lost { why: Lost::Gone, .. })));
     assert!(matches!(reported.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected)));
@@ -50,7 +51,8 @@ fn deleted_permits_are_reported_by_callback_and_check() {
     assert_eq!(renew(&client), 1);
     let error = reported.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(error, Error::Lost { why: Lost::Gone, .. }), "{error:?}");
-    assert!(matches!(guard.check(), Err(Error::Lost { .. })) && !guard.is_held());
+    assert!(matches!(guard.check(), Err(Error::Lost { .. })));
+    assert!(!guard.is_held());
     assert!(matches!(guard.release(), Err(Error::Lost { .. })));
     drop((gate, client));
     rig.end();

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bed::{Bed, ms};
 use distlock::Flavour;
 use distlock_support::RedisServer;
+use distlock_support::pages::anchors;
 use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -210,15 +211,10 @@ async fn dashboard_and_alerts_use_only_exported_metrics_and_labels() {
     assert!(missing.is_empty(), "the dashboard does not show {missing:?}");
 }
 
-/// The anchor of a heading, as GitHub makes it.
-fn anchor(heading: &str) -> String {
-    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
-    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
-}
-
 #[test]
 fn every_alert_names_a_section_of_the_playbook() {
-    let sections: BTreeSet<_> = PLAYBOOK.lines().filter_map(|line| line.strip_prefix("## ")).map(anchor).collect();
+    let headings: String = PLAYBOOK.split_inclusive('\n').filter(|line| line.starts_with("## ")).collect();
+    let sections = anchors(&headings);
     let alerts: Value = serde_saphyr::from_str(ALERTS).unwrap();
     let rules = rules(&alerts);
     assert!(rules.len() > 5, "{rules:?}");

@@ -2,12 +2,9 @@
 //! times.
 
 use bed::cost::{only, sent, warm};
-use bed::{ends, reentrant};
-use distlock::{Flavour, Released};
+use bed::{REVOCABLE, ends, reentrant};
+use distlock::Released;
 use futures::FutureExt as _;
-
-/// Flavours whose holder can be asked.
-const REVOCABLE: [Flavour; 5] = [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin];
 
 #[tokio::test]
 async fn holder_is_asked_by_one_command_and_hears_it_with_its_renewal() {

@@ -137,7 +137,10 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
             client.fenced("s").last_token().await.unwrap();
             client.fenced("s").expire_counter(secs(60)).await.unwrap();
         }
-        Flavour::Fair => drop(client.fair("s").queue().await.unwrap()),
+        Flavour::Fair => {
+            client.fair("s").queue().await.unwrap();
+            assert_eq!(client.fair("s").dequeue(me.as_str()).await.unwrap(), None);
+        }
         Flavour::Reentrant => {
             let all = client.multi(["m1", "m2", "m3"]);
             all.lock().await.unwrap().unlock().await.unwrap();

@@ -1,6 +1,5 @@
 //! Faults while waiters of a fair lock are in the queue on the server.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use distlock::{Client, Error, Flavour, Lost, Released};
@@ -11,16 +10,13 @@ use tokio::sync::Semaphore;
 use bed::fault::brisk;
 use bed::harm::{in_every_way, runs};
 use bed::pest::Deed;
-use bed::{Bed, Counter, becomes, ends, eventually, fair, idle, ms, secs};
+use bed::{Bed, Counter, becomes, ends, eventually, fair, idle, ms, scripts, secs};
 
-use crate::rig::{deadlines_key, fair_at_one, patient, patient_client, queue, queued, waiter};
+use crate::rig::{deadlines, deadlines_key, fair_at_one, patient, patient_client, queue, queued, waiter};
 
 /// Matches requests that run this script of the fair lock by its hash.
 fn script(name: &str) -> Matcher {
-    match name {
-        "refresh" => runs(&["common/holds", "fair/queue", "fair/mend", "fair/refresh"]),
-        _ => runs(&["common/holds", "fair/queue", &format!("fair/{name}")]),
-    }
+    runs(&scripts::files(&format!("fair/{name}")))
 }
 
 /// Runs every script once, so that the server knows it.
@@ -109,10 +105,6 @@ bed::cases!(on two threads, repeated_faults_lose_no_waiter:
     of_all_connections = &[Deed::Kill("normal"), Deed::Kill("pubsub")],
     of_scripts = &[Deed::Flush],
 );
-
-async fn deadlines(bed: &Bed, name: &str) -> BTreeMap<String, f64> {
-    bed.admin.cmd(&["ZRANGE", &deadlines_key(name), "0", "-1", "WITHSCORES"]).await
-}
 
 /// After `kill -9` and a restart with the data, the queue is unchanged, and all waiters are served in its order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

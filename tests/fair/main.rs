@@ -3,6 +3,7 @@
 mod cancel;
 mod confirmations;
 mod cost;
+mod dequeue;
 mod faults;
 mod fleet;
 mod grants;

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use distlock::{Builder, Client, Flavour, Guard};
 use tokio::task::JoinHandle;
 
-use bed::harm::sha;
 use bed::wire::Wire;
-use bed::{Bed, PATIENCE, becomes, secs};
+use bed::{Bed, PATIENCE, becomes, scripts, secs};
 
 /// A waiter that a dead Java process has left behind.
 pub const DEAD_JAVA: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -40,12 +39,18 @@ pub async fn queue(bed: &Bed, name: &str) -> Vec<String> {
     bed.admin.cmd(&["LRANGE", &queue_key(name), "0", "-1"]).await
 }
 
+/// The deadlines of the waiters.
+pub async fn deadlines(bed: &Bed, name: &str) -> BTreeMap<String, f64> {
+    bed.admin.cmd(&["ZRANGE", &deadlines_key(name), "0", "-1", "WITHSCORES"]).await
+}
+
 /// Appends a waiter without a process to the queue. Its deadline is `left` ms from now, a whole number as in Java.
 pub async fn plant(bed: &Bed, name: &str, owner: &str, left: f64) {
     let (secs, micros): (f64, f64) = bed.admin.cmd(&["TIME"]).await;
     let due = (secs * 1000.0 + (micros / 1000.0).floor() + left).to_string();
-    let _: u64 = bed.admin.cmd(&["ZADD", &deadlines_key(name), &due, owner]).await;
+    // The place comes first, because a refresh deletes a deadline without a place.
     let _: u64 = bed.admin.cmd(&["RPUSH", &queue_key(name), owner]).await;
+    let _: u64 = bed.admin.cmd(&["ZADD", &deadlines_key(name), &due, owner]).await;
 }
 
 pub async fn queued(bed: &Bed, name: &str, count: usize) {
@@ -106,7 +111,7 @@ impl Calls {
 
     fn count(&self, calls: &[Vec<String>]) -> BTreeMap<&'static str, usize> {
         let count = |script| {
-            let hash = sha(&["common/holds", "fair/queue", &format!("fair/{script}")]);
+            let hash = scripts::sha(&format!("fair/{script}"));
             (script, calls.iter().filter(|call| call[1] == hash).count())
         };
         ["acquire", "release", "leave", "force"].map(count).into_iter().filter(|(_, calls)| *calls > 0).collect()

@@ -64,8 +64,12 @@ end
 fn fair(name: &str) -> Script {
     let dir = std::env::var("FAIR_LUA").unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../lua/fair").into());
     let read = |name: &str| std::fs::read_to_string(format!("{dir}/{name}.lua")).expect(name);
-    let mend = if name == "refresh" { read("mend") } else { String::new() };
-    Script::new(&(read("../common/holds") + &read("queue") + &mend + &read(name)))
+    let front = match name {
+        "refresh" => read("mend"),
+        "leave" => read("remove"),
+        _ => String::new(),
+    };
+    Script::new(&(read("../common/holds") + &read("queue") + &front + &read(name)))
 }
 
 pub struct Script {

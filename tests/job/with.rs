@@ -1,5 +1,6 @@
 //! `with`: acquire, work, release, for every kind of lock.
 
+use std::cell::Cell;
 use std::future::pending;
 use std::sync::Arc;
 
@@ -40,8 +41,10 @@ async fn busy_lock_returns_none_and_the_work_is_not_called() {
         for flavour in FLAVOURS {
             let guard = held(bed, flavour, "x").await;
             let lock = client.lock(flavour, "x");
-            let busy = lock.with(ms(0), async |_| flavour).await;
+            let called = Cell::new(false);
+            let busy = lock.with(ms(0), async |_: &Guard| called.set(true)).await;
             assert!(matches!(busy, Ok(None)), "{flavour}: {busy:?}");
+            assert!(!called.get(), "{flavour}: the work was called");
             guard.unlock().await.unwrap();
         }
     })

@@ -54,7 +54,7 @@ async fn shutdown_resigns_and_ends_waiting_candidates() {
         let second = ends("the next leader", next).await.unwrap();
         assert!(matches!(ends("the loss", lost).await, Error::Closed));
         assert!(matches!(ends("the waiting candidate", behind).await.unwrap(), Err(Error::Closed)));
-        assert!(!first.is_leader() && second.epoch() > first.epoch());
+        assert!(!first.is_leader() && second.epoch() > first.epoch(), "{first:?}, and then {second:?}");
         assert!(matches!(first.run(async {}).await, Err(Error::Closed)));
         second.resign().await.unwrap();
     })
@@ -76,7 +76,9 @@ async fn payload_of_deposed_leader_is_refused() {
         let leader = two.observe(NAME).current().await.unwrap().expect("a leader");
         assert_eq!((leader.epoch, leader.text()), (second.epoch(), Some("two")));
         one.renew_now().await;
-        assert!(!first.is_leader() && first.resign().await.is_err());
+        assert!(!first.is_leader(), "{first:?}");
+        let resigned = first.resign().await;
+        assert!(matches!(resigned, Err(Error::Lost { .. })), "{resigned:?}");
         second.resign().await.unwrap();
     })
     .await;

@@ -49,6 +49,8 @@ pub const FAIR: Family = Family {
         one("fair/leave", &[("s $q $d $w", "$a '' 30000 '' n1 5000 10000 $pub 300000 30000 500 $ch")]),
         one("fair/leave", &[("s $q $d $w", "$c i9 30000 '' n3 5000 10000 $pub 300000 30000 500 $ch")]),
         one("fair/force", &[("s $q $d $w", "$never 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/dequeue", &[("s $q $d $w", "$c 5000 10000 $pub 300000 30000 500 $ch $never")]),
+        one("fair/dequeue", &[("s $q $d $w", "$j 5000 10000 $pub 300000 30000 500 $ch $never")]),
         one("fair/waiters", &[("$q $d", "")]),
         one("common/state", &[("s", "")]),
         refresh(&[("s $q $d $w", "$ch 1 0 0 $a n1")]),

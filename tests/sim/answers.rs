@@ -28,7 +28,7 @@ const READ_RELEASE: &str = put_together!("common/holds", "rwlock/covers", "rwloc
 const RW_RENEW: &str = put_together!("common/holds", "rwlock/covers", "common/renew/begin", "rwlock/renew");
 const WRITE: &str = put_together!("common/holds", "rwlock/covers", "rwlock/write");
 const FAIR_ACQUIRE: &str = put_together!("common/holds", "fair/queue", "fair/acquire");
-const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/leave");
+const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/remove", "fair/leave");
 const FAIR_REFRESH: &str = put_together!("common/holds", "fair/queue", "fair/mend", "fair/refresh");
 
 const FAIR: [&str; 4] = ["x", "q", "t", "w"];

@@ -4,14 +4,13 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::mpsc::RecvTimeoutError;
 
+pub use bed::EXCLUSIVE;
+
 use crate::prelude::*;
 
 /// Flavours with several holds by one owner.
 pub const REENTRANT: [Flavour; 6] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin];
-/// Flavours with one holder at a time, among them the write half.
-pub const EXCLUSIVE: [Flavour; 6] =
-    [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

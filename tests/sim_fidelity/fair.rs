@@ -4,7 +4,8 @@ use crate::{Agree, Dice, LEASES, script};
 
 const FAIR_ACQUIRE: &str = holds!("fair/queue", "fair/acquire");
 const FAIR_RELEASE: &str = holds!("fair/queue", "fair/release");
-const FAIR_LEAVE: &str = holds!("fair/queue", "fair/leave");
+const FAIR_LEAVE: &str = holds!("fair/queue", "fair/remove", "fair/leave");
+const FAIR_DEQUEUE: &str = holds!("fair/queue", "fair/remove", "fair/dequeue");
 const FAIR_FORCE: &str = holds!("fair/queue", "fair/force");
 const FAIR_REFRESH: &str = holds!("fair/queue", "fair/mend", "fair/refresh");
 const FAIR_WAITERS: &str = holds!("fair/queue", "fair/waiters");
@@ -51,7 +52,8 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         }
         10..14 => call(FAIR_RELEASE, &[owner, d.given_back(), lease, d.of(&["-1", "0", "1"]), last]),
         14..17 => call(FAIR_LEAVE, &[owner, d.taken(), lease, d.of(&["0", "1"]), nonce]),
-        17 => call(FAIR_FORCE, &[last]),
+        17 if d.roll(2) == 0 => call(FAIR_FORCE, &[last]),
+        17 => script(FAIR_DEQUEUE, &names[..4], &[&[owner][..], &options, &[last]].concat()),
         18 => script(FAIR_WAITERS, &[queue, deadlines], &[]),
         19..25 => draw_refresh(d, now, vec![wait, first_lease, publish, long, watchdog, grace]),
         25 => (Agree::Exactly, vec![s("zadd"), deadlines, due, owner]),

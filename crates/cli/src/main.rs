@@ -69,8 +69,8 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Dequeue(args) => force::dequeue(args, &target).await,
         Command::Doctor(args) => doctor::main(args, &target).await,
         Command::Bench(args) => bench::main(args, &target).await,
-        Command::Completions(args) => shell::completions(&args),
-        Command::Man(args) => shell::man(&args),
+        Command::Completions(args) => shell::completions(&args, &Cli::command()),
+        Command::Man(args) => shell::man(&args, Cli::command()),
         Command::GuardGroup(args) => run::guard::main(args).await,
     }
 }

@@ -1,9 +1,7 @@
 //! `distlock completions` and `distlock man`.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::exit::Failure;
 use crate::keys::show;
 
@@ -22,15 +20,14 @@ pub struct ManArgs {
     command: Option<String>,
 }
 
-/// Prints the completions.
+/// Prints the completions. `all`: the whole command line.
 ///
 /// # Errors
 ///
 /// [`Failure::System`] if they cannot be written.
-pub fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
+pub fn completions(args: &CompletionsArgs, all: &clap::Command) -> Result<u8, Failure> {
     let mut text = Vec::new();
     // `clap_complete` also offers hidden subcommands.
-    let all = Cli::command();
     let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let command = clap::Command::new("distlock").version(env!("CARGO_PKG_VERSION"));
     let mut command = command.args(all.get_arguments().cloned()).subcommands(shown);
@@ -38,13 +35,12 @@ pub fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
     print(&text)
 }
 
-/// Prints the man page.
+/// Prints the man page. `command`: the whole command line.
 ///
 /// # Errors
 ///
 /// [`Failure::Usage`] for an unknown command, [`Failure::System`] if the page cannot be written.
-pub fn man(args: &ManArgs) -> Result<u8, Failure> {
-    let mut command = Cli::command();
+pub fn man(args: &ManArgs, mut command: clap::Command) -> Result<u8, Failure> {
     // Gives subcommands their names (`distlock-run`) and the global options.
     command.build();
     let page = match &args.command {

@@ -53,8 +53,8 @@ impl Core {
     }
 
     /// Passes the replies of a batch's steps on to their callers. Without declared keys, the server refuses a
-    /// step whose key has moved or is not accessible. Such a step is sent again alone, with declared keys. The server
-    /// then runs it, or names the server that has the key.
+    /// step whose key has moved or is not accessible. The refused step is sent again alone, with declared keys. The
+    /// server then runs it, or names the server that has the key.
     async fn answer(&self, batch: Vec<Queued>, replies: Vec<Reply>) {
         let mut elsewhere = Vec::new();
         for (queued, reply) in batch.into_iter().zip(replies) {

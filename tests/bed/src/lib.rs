@@ -30,7 +30,7 @@ mod topology;
 mod wait;
 pub mod wire;
 
-pub use locks::{Counter, FLAVOURS, deadline, enter, freed, moved, passer, text, waiter};
+pub use locks::{Counter, EXCLUSIVE, FLAVOURS, REVOCABLE, deadline, enter, freed, moved, passer, text, waiter};
 pub use place::Place;
 pub use topology::{Topology, apart, cluster_node, is_cluster, kin, on_each};
 pub use wait::{PATIENCE, becomes, ends, eventually, idle, in_vain, refusal, waits_in_vain, with_longer_waits};

@@ -56,6 +56,13 @@ pub fn moved(guard: &Guard, before: Instant) -> Duration {
 pub const FLAVOURS: [Flavour; 7] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
+/// Flavours with one holder at a time, among them the write half.
+pub const EXCLUSIVE: [Flavour; 6] =
+    [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
+
+/// Flavours whose holder can be asked to finish.
+pub const REVOCABLE: [Flavour; 5] = [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin];
+
 /// A counter that panics when two tasks increment it at the same time.
 #[derive(Debug, Default)]
 pub struct Counter {

@@ -6,6 +6,7 @@ use crate::harm;
 const HOLDS: &str = "common/holds";
 const COVERS: [&str; 2] = [HOLDS, "rwlock/covers"];
 const FAIR: [&str; 2] = [HOLDS, "fair/queue"];
+const REMOVE: [&str; 3] = [HOLDS, "fair/queue", "fair/remove"];
 const PLAIN: [&str; 2] = [HOLDS, "plain/values"];
 const ONCE: &str = "common/once";
 const ROUNDS: &str = "barrier/rounds";
@@ -51,7 +52,7 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
         ("rwlock/leave", with(&COVERS, &["rwlock/leave", "rwlock/write_release"])),
         ("rwlock/renew", with(&COVERS, &["common/renew/begin", "rwlock/renew"])),
     ];
-    let front = [HOLDS, "fair/queue", "fair/many/begin"];
+    let front = with(&REMOVE, &["fair/many/begin"]);
     let mut queue = many(&front, &[&["fair/acquire"], &["fair/release"], &["fair/leave"]]);
     queue.push("fair/many/end");
     all.push(("fair/many", queue));
@@ -65,7 +66,8 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
     for (front, own) in [
         (&[HOLDS][..], &["reentrant/acquire", "reentrant/release", "reentrant/force"][..]),
         (&PLAIN, &["plain/acquire", "plain/release", "plain/force"]),
-        (&FAIR, &["fair/acquire", "fair/release", "fair/leave", "fair/force"]),
+        (&FAIR, &["fair/acquire", "fair/release", "fair/force"]),
+        (&REMOVE, &["fair/leave", "fair/dequeue"]),
         (
             &COVERS,
             &[

@@ -196,4 +196,18 @@ pub const CASES: &[Case] = &[
             (queued.collect(), words(["q", "d"]), Vec::new())
         },
     ),
+    case(
+        "fair/dequeue",
+        "waiters of Java behind the removed one",
+        |w| 3 * w + 17,
+        |n| {
+            let mut before = vec![words(["HSET", "x", &owner(0), "1"]), words(["RPUSH", "q", &owner(1)])];
+            for thread in 0..n {
+                let java = format!("0a1b2c3d-0000-4000-9000-00000000000a:{thread}");
+                before.extend([words(["RPUSH", "q", &java]), words(["ZADD", "d", NEVER, &java])]);
+            }
+            let args = words([&owner(1), "5500", "5500", "publish", "300000", "30000", "500", "c", NEVER]);
+            (before, words(["x", "q", "d", "w"]), args)
+        },
+    ),
 ];

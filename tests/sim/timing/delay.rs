@@ -170,7 +170,7 @@ fn lost_hold_beside_another_hold_does_not_close_the_name() {
         let short = mine.acquire(how).await.unwrap().unwrap();
         let long = enter(&**mine, me, 60_000).await;
         sleep(ms(1_100)).await;
-        assert!(!short.is_held() && long.is_held());
+        assert_eq!((short.is_held(), long.is_held()), (false, true));
         drop(short);
         sleep(ms(100)).await;
         assert_eq!(pair.count(flavour, me), 1, "the lost hold is released");
@@ -194,7 +194,7 @@ fn holds_of_two_lost_guards_of_one_owner_stay() {
         ours.link.partition(false);
         ours.client.renew_now().await;
         sleep(ms(5_000)).await;
-        assert!(!watched.is_held() && !leased.is_held());
+        assert_eq!((watched.is_held(), leased.is_held()), (false, false));
         assert_eq!(pair.count(flavour, me), 2, "released after the loss");
         drop((watched, leased));
         sleep(ms(100)).await;

@@ -2,12 +2,11 @@
 
 use crate::pair::Pair;
 use crate::prelude::*;
+use bed::REVOCABLE;
 use futures::FutureExt as _;
 
 const WATCHDOG: Duration = ms(30_000);
 const JAVA: &str = "7be4a1a6-9a6b-4a4c-8b9f-1c1f6f8f6f8f:7";
-/// Flavours whose holder can be asked.
-const REVOCABLE: [Flavour; 5] = [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin];
 
 fn fields(pair: &Pair) -> Vec<String> {
     words(&does(&pair.server, "hkeys x"))
@@ -26,10 +25,12 @@ fn holder_hears_request_at_its_next_renewal() {
         let guard = mine.lock().await.unwrap();
         let (before, lease) = (other.state().await.unwrap().holders, pair.server.pttl(b"x"));
         assert!(other.revoke().await.unwrap(), "nobody was asked");
-        assert!(!hears(&guard) && pair.server.pttl(b"x") <= lease);
+        assert!(!hears(&guard), "before its renewal");
+        assert!(pair.server.pttl(b"x") <= lease, "the request has set the lease");
         timeout(WATCHDOG / 3 + ms(20), guard.revoked()).await.expect("the next renewal reports the request");
         assert_eq!(other.state().await.unwrap().holders, before);
-        assert!(guard.is_held() && hears(&guard) && guard.lost().now_or_never().is_none());
+        assert!(guard.is_held() && guard.lost().now_or_never().is_none(), "the request has ended the hold: {guard:?}");
+        assert!(hears(&guard), "only one of two calls hears the request");
         let waiter = waiter(lock(&theirs.client, flavour, "x").into());
         sleep(ms(200)).await;
         let stale = guard.revoked();
@@ -134,12 +135,12 @@ fn request_does_not_disturb_several_holds_of_an_owner() {
         assert!(other.revoke().await.unwrap());
         let renewed = ours.client.renew_now().await;
         assert_eq!((renewed.renewed, renewed.lost), (1, 0));
-        assert!(hears(&outer) && hears(&inner));
+        assert_eq!([&outer, &inner].map(hears), [true, true]);
         assert_eq!((pair.count(flavour, me), other.hold_count(me).await.unwrap()), (2, 2));
         assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
         // A hold that begins later hears the request too.
         let again = take(&**mine, me).await;
-        assert!(hears(&again) && hears(&outer));
+        assert_eq!([&again, &outer].map(hears), [true, true]);
         assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1));
         assert_eq!(outer.unlock().await.unwrap(), Released::Free);
         assert_eq!(pair.server.pttl(b"x"), -2);
@@ -160,7 +161,8 @@ fn request_to_a_writer_ends_with_its_write_hold() {
         }
         assert!(other.revoke().await.unwrap());
         ours.client.renew_now().await;
-        assert!(hears(&writing) && reading.as_ref().is_none_or(|reading| !hears(reading)));
+        assert!(hears(&writing));
+        assert!(reading.as_ref().is_none_or(|reading| !hears(reading)), "a read hold hears the request");
         let reading = match reading {
             Some(reading) => {
                 writing.unlock().await.unwrap();

@@ -7,6 +7,7 @@ mod clock;
 pub mod cluster;
 pub mod leak;
 pub mod numbers;
+pub mod pages;
 pub mod peer;
 pub mod ports;
 pub mod proxy;
@@ -16,6 +17,8 @@ pub mod sentinels;
 pub mod server;
 mod set;
 mod state;
+#[cfg(target_os = "linux")]
+pub mod terminal;
 mod until;
 pub mod wait;
 

@@ -30,11 +30,6 @@ impl Names {
         self.tagged("redisson_lock_timeout")
     }
 
-    /// Fair locks: the waiters of this crate, a hash.
-    pub fn registrations(&self) -> Bytes {
-        joined(&self.tagged("redisson_lock_waiters"), &self.key)
-    }
-
     /// Fenced locks: the fencing counter.
     pub fn counter(&self) -> Bytes {
         self.tagged("redisson_lock_token")
@@ -70,15 +65,10 @@ impl Names {
         joined(&self.barrier(), b"parties")
     }
 
-    /// The channel for releases of a lock; for fair locks the prefix of the waiters' channels.
-    pub fn channel(&self) -> Bytes {
-        self.tagged("redisson_lock__channel")
-    }
-
     /// The channels of all flavours, except the channels of single fair waiters.
     pub fn channels(&self) -> [Bytes; 6] {
         [
-            self.channel(),
+            self.tagged("redisson_lock__channel"),
             self.tagged("redisson_rwlock"),
             self.tagged("distlock_plain"),
             self.tagged("redisson_sc"),
@@ -107,14 +97,13 @@ mod tests {
             let names = Names::new(key.to_owned());
             assert_eq!(names.queue(), format!("redisson_lock_queue:{tag}"));
             assert_eq!(names.deadlines(), format!("redisson_lock_timeout:{tag}"));
-            assert_eq!(names.registrations(), format!("redisson_lock_waiters:{tag}:{key}"));
             assert_eq!(names.counter(), format!("redisson_lock_token:{tag}"));
             assert_eq!(names.cover("u:1", 2), format!("{tag}:u:1:rwlock_timeout:2"));
             assert_eq!(names.marks(), format!("{tag}:rwlock_waiting"));
             assert_eq!(names.leases(), format!("{tag}:timeout"));
             assert_eq!(names.line().queue(), format!("redisson_lock_queue:distlock_line:{tag}"));
             assert_eq!(names.parties(), format!("distlock_barrier:{tag}:parties"));
-            assert_eq!(names.channel(), format!("redisson_lock__channel:{tag}"));
+            assert_eq!(names.channels()[0], format!("redisson_lock__channel:{tag}"));
             assert_eq!(names.channels()[4], format!("redisson_countdownlatch__channel__{{{key}}}"));
         }
     }

@@ -1,6 +1,6 @@
 //! The end of CMD's process group.
 
-use crate::rig::{Bed, WRAPPERS};
+use crate::rig::{Bed, WRAPPERS, until};
 
 /// A child that reports TERM, and then ends when it reads a line.
 const CHILD: &str = r#"trap "echo TERM; read line; exit" TERM; echo ready; while :; do sleep 0.02; done"#;
@@ -40,9 +40,15 @@ async fn child_that_ignores_term_gets_kill_after_the_grace_period() {
 #[tokio::test]
 async fn stopped_child_is_continued_and_ends() {
     let bed = Bed::new().await;
-    let script = r#"sh -c 'echo ready; kill -STOP $$; echo continued; exec sleep 1000' & read line; exit 3"#;
+    let script = r#"sh -c 'echo $$; kill -STOP $$; exec sleep 1000' & read line; exit 3"#;
     let mut program = bed.run_command(&["job", "--grace", "10m"], &["sh", "-c", script]);
-    program.expect("ready").await;
+    let child = program.line().await;
+    until("the child is stopped", async || {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+        // The state follows the name of the program, which is in parentheses.
+        stat.contains(") T ")
+    })
+    .await;
     program.tell("end").await;
     program.ends_with(3).await;
     bed.assert_free().await;

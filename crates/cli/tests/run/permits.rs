@@ -23,6 +23,21 @@ async fn at_most_n_commands_run_at_a_time() {
 }
 
 #[tokio::test]
+async fn two_permits_let_two_commands_run_and_refuse_a_third() {
+    let bed = Bed::new().await;
+    let args = ["gate", "--permits", "2"];
+    let mut holders = [(); 2].map(|()| bed.run(&args, "echo held; read line"));
+    for holder in &mut holders {
+        holder.expect("held").await;
+    }
+    bed.run(&[&args[..], &["--wait", "0"]].concat(), "echo started").ends_with(75).await;
+    for mut holder in holders {
+        holder.tell("end").await;
+        holder.ends_with(0).await;
+    }
+}
+
+#[tokio::test]
 async fn busy_permits_give_75_and_another_number_is_refused() {
     let bed = Bed::new().await;
     let mut holder = bed.run(&["gate", "--permits", "1"], r#"echo "$HELD_LOCK_NAME $HELD_LOCK_OWNER"; read line"#);

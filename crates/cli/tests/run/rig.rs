@@ -18,7 +18,7 @@ pub const DISTLOCK: &str = env!("CARGO_BIN_EXE_distlock");
 pub const WRAPPERS: [&[&str]; 2] = [&[], &["setsid"]];
 
 /// Words in front of `distlock`. They undo ignored signals, which a background job of a script inherits.
-pub const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
+const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
 
 /// A server, and an administrator's connection.
 pub struct Bed {

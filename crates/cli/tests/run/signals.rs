@@ -4,11 +4,12 @@ use rustix::process::Signal;
 
 use crate::rig::{Bed, DISTLOCK, until};
 
-/// Prints the name of each signal. TERM also ends it, with status 5.
+/// Prints the process id of its parent, which is the guard, and then the name of each signal. TERM also ends it, with
+/// status 5.
 const TRAPS: &str = r#"
     for signal in HUP INT QUIT USR1 USR2 WINCH CONT; do trap "echo $signal" $signal; done
     trap "echo TERM; exit 5" TERM
-    echo ready
+    echo $PPID
     while :; do sleep 0.02; done
 "#;
 
@@ -23,10 +24,22 @@ const NAMED: [(Signal, &str); 8] = [
     (Signal::TERM, "TERM"),
 ];
 
+/// Waits until the guard has slept a few times after the start of CMD. A signal that arrives before the guard's first
+/// sleep has ended may reach CMD twice.
+async fn settles(guard: &str) {
+    let sleeps = || {
+        let status = std::fs::read_to_string(format!("/proc/{guard}/status")).unwrap();
+        let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        sleeps.trim().parse::<u64>().unwrap()
+    };
+    let before = sleeps();
+    until("the guard sleeps", async || sleeps() >= before + 3).await;
+}
+
 async fn pass_on_signals(command: &[&str]) {
     let bed = Bed::new().await;
     let mut program = bed.run_command(&["job"], command);
-    program.expect("ready").await;
+    settles(&program.line().await).await;
     for (signal, name) in NAMED {
         program.signal(signal);
         program.expect(name).await;

@@ -1,102 +1,31 @@
-//! `distlock run` at a terminal: a pseudo-terminal, whose other end the test reads and writes.
+//! `distlock run` at a pseudo-terminal.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
-use std::sync::{Arc, Mutex};
-
-use distlock_support::reaper::{self, Adopted};
+use distlock_support::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 
-use crate::rig::{Bed, DEFAULT_SIGNALS, DISTLOCK, until};
+use crate::rig::{Bed, DISTLOCK, until};
 
-/// A program in a session of its own, with this terminal.
-struct Terminal {
-    keyboard: File,
-    screen: Arc<Mutex<String>>,
-    program: Child,
-    adopted: Option<Adopted>,
+/// Starts `distlock run job -- sh -c SCRIPT`.
+fn run(bed: &Bed, script: &str) -> Terminal {
+    start(bed, &[DISTLOCK, "run", "job", "--", "sh", "-c", script])
 }
 
-impl Terminal {
-    /// Starts `distlock run job -- sh -c SCRIPT`.
-    fn run(bed: &Bed, script: &str) -> Self {
-        Self::start(bed, &[DISTLOCK, "run", "job", "--", "sh", "-c", script])
-    }
-
-    fn start(bed: &Bed, command: &[&str]) -> Self {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let ours = openpt(flags).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let theirs: OwnedFd = ioctl_tiocgptpeer(&ours, flags).unwrap();
-        let program = Command::new("setsid")
-            .arg("--ctty")
-            .args(DEFAULT_SIGNALS)
-            .args(command)
-            .env("DISTLOCK_URL", bed.server.url())
-            .env("LC_ALL", "C")
-            .env("TERM", "dumb")
-            .stdin(theirs.try_clone().unwrap())
-            .stdout(theirs.try_clone().unwrap())
-            .stderr(theirs)
-            .spawn()
-            .unwrap();
-        let keyboard = File::from(ours);
-        let screen = Arc::<Mutex<String>>::default();
-        let (mut reader, written) = (keyboard.try_clone().unwrap(), Arc::clone(&screen));
-        std::thread::spawn(move || {
-            let mut buffer = [0; 1024];
-            // Reading fails when no program has the terminal any more.
-            while let Ok(read @ 1..) = reader.read(&mut buffer) {
-                written.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..read]));
-            }
-        });
-        let adopted = Some(Adopted::new(program.id()));
-        Self { keyboard, screen, program, adopted }
-    }
-
-    fn type_keys(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
-    }
-
-    async fn shows(&self, text: &str) {
-        until(&format!("{text:?} on the screen"), async || self.screen.lock().unwrap().contains(text)).await;
-    }
-
-    /// The process id on the screen behind this text.
-    fn pid(&self, front: &str) -> Option<Pid> {
-        let screen = self.screen.lock().unwrap();
-        let (pid, _) = screen.split_once(front)?.1.split_once('\r')?;
-        Pid::from_raw(pid.parse().ok()?)
-    }
-
-    async fn ends_with(&mut self, code: i32) {
-        let pid = self.program.id();
-        until("the end of the program", async || reaper::has_ended(pid)).await;
-        drop(self.adopted.take());
-        assert_eq!(self.program.wait().unwrap().code(), Some(code), "{}", self.screen.lock().unwrap());
-    }
+/// Starts a command with English messages, at a terminal without escape sequences.
+fn start(bed: &Bed, command: &[&str]) -> Terminal {
+    Terminal::start(command, &[("DISTLOCK_URL", &bed.server.url()), ("LC_ALL", "C"), ("TERM", "dumb")])
 }
 
-impl Drop for Terminal {
-    /// Ends the program of a failed test.
-    fn drop(&mut self) {
-        if let Some(adopted) = self.adopted.take() {
-            let _ = self.program.kill();
-            drop(adopted);
-            let _ = self.program.wait();
-            println!("the screen: {}", self.screen.lock().unwrap());
-        }
-    }
+/// The process id on the screen behind this text.
+fn pid(terminal: &Terminal, front: &str) -> Option<Pid> {
+    let screen = terminal.screen();
+    let (pid, _) = screen.split_once(front)?.1.split_once('\r')?;
+    Pid::from_raw(pid.parse().ok()?)
 }
 
 #[tokio::test]
 async fn command_reads_from_the_terminal() {
     let bed = Bed::new().await;
-    let mut terminal = Terminal::run(&bed, r#"read line; echo "got:$line""#);
+    let mut terminal = run(&bed, r#"read line; echo "got:$line""#);
     terminal.type_keys("hello\n");
     terminal.shows("got:hello").await;
     terminal.ends_with(0).await;
@@ -106,7 +35,7 @@ async fn command_reads_from_the_terminal() {
 #[tokio::test]
 async fn interrupt_key_ends_the_command_with_130() {
     let bed = Bed::new().await;
-    let mut terminal = Terminal::run(&bed, "echo ready; exec sleep 1000");
+    let mut terminal = run(&bed, "echo ready; exec sleep 1000");
     terminal.shows("ready").await;
     terminal.type_keys("\u{3}");
     terminal.ends_with(130).await;
@@ -118,7 +47,7 @@ async fn terminal_is_given_back_after_the_command() {
     let bed = Bed::new().await;
     for command in ["true", "/no/such/command", "sh -c 'kill -KILL $$'"] {
         let script = format!(r#"{DISTLOCK} run job -- {command}; read line; echo "after:$line""#);
-        let mut terminal = Terminal::start(&bed, &["sh", "-c", &script]);
+        let mut terminal = start(&bed, &["sh", "-c", &script]);
         terminal.type_keys("hello\n");
         terminal.shows("after:hello").await;
         terminal.ends_with(0).await;
@@ -130,7 +59,7 @@ async fn terminal_is_given_back_after_the_command() {
 #[tokio::test]
 async fn stop_key_has_no_lasting_effect_without_a_shell() {
     let bed = Bed::new().await;
-    let mut terminal = Terminal::run(&bed, r#"echo ready; read line; echo "got:$line""#);
+    let mut terminal = run(&bed, r#"echo ready; read line; echo "got:$line""#);
     terminal.shows("ready").await;
     terminal.type_keys("\u{1a}");
     terminal.type_keys("hello\n");
@@ -142,7 +71,7 @@ async fn stop_key_has_no_lasting_effect_without_a_shell() {
 #[tokio::test]
 async fn stop_key_gives_the_shell_its_prompt_and_fg_continues_the_command() {
     let bed = Bed::new().await;
-    let mut terminal = Terminal::start(&bed, &["bash", "--norc", "--noprofile", "-i"]);
+    let mut terminal = start(&bed, &["bash", "--norc", "--noprofile", "-i"]);
     // The text on the screen differs from the typed text, which the terminal shows too.
     let script = r#"echo ready:$((40 + 2)); read line; echo "got:$line""#;
     terminal.type_keys(&format!("{DISTLOCK} run job -- sh -c '{script}'\n"));
@@ -164,9 +93,9 @@ async fn signal_before_the_start_of_the_command_ends_the_command() {
     let bed = Bed::new().await;
     let guard = format!("{DISTLOCK} guard-group --parent $$ --grace 10m --foreground -- sleep 1000");
     let script = format!("{guard} & echo guard:$!; read line; fg; exit $?");
-    let mut terminal = Terminal::start(&bed, &["bash", "--norc", "--noprofile", "-m", "-c", &script]);
-    until("the guard", async || terminal.pid("guard:").is_some()).await;
-    let guard = terminal.pid("guard:").unwrap();
+    let mut terminal = start(&bed, &["bash", "--norc", "--noprofile", "-m", "-c", &script]);
+    until("the guard", async || pid(&terminal, "guard:").is_some()).await;
+    let guard = pid(&terminal, "guard:").unwrap();
     until("the guard's signals", async || catches(guard, Signal::TERM)).await;
     kill_process_group(guard, Signal::TERM).unwrap();
     terminal.type_keys("\n");

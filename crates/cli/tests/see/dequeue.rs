@@ -2,8 +2,7 @@
 
 use distlock::Acquire;
 
-use crate::rig::{Bed, DISTLOCK, JAVA, ends, keys_of_queue, until};
-use crate::terminal::Terminal;
+use crate::rig::{Bed, JAVA, ends, keys_of_queue, until};
 
 /// How far a deadline in ms may be from its expected value, because time passes inside a script. Less than each wait.
 const TOLERANCE: f64 = 2_000.0;
@@ -101,7 +100,7 @@ async fn terminal_is_asked() {
     three_waiters_of_java(&bed).await;
     let owner = java(2);
     for (answer, code, left) in [("n\n", 1, 3), ("y\n", 0, 2)] {
-        let mut terminal = Terminal::start(&bed, &[DISTLOCK, "dequeue", "a", &owner]);
+        let mut terminal = bed.at_terminal(&["dequeue", "a", &owner]);
         terminal.shows("(java), number 2 of 3 in the queue of a? [y/N]").await;
         terminal.type_keys(answer);
         terminal.ends_with(code).await;

@@ -7,6 +7,5 @@ mod list;
 mod login;
 mod million;
 mod rig;
-mod terminal;
 mod top;
 mod unlock;

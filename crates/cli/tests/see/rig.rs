@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use distlock::Client;
+use distlock_support::terminal::Terminal;
 pub use distlock_support::wait::{ends, until};
 use distlock_support::{Admin, RedisServer, reaper};
 use serde_json::{Value as Json, json};
@@ -31,6 +32,12 @@ impl Bed {
     /// Runs the command against the server.
     pub async fn run(&self, words: &[&str]) -> Ran {
         run(&self.server.url(), words).await
+    }
+
+    /// Starts the command against the server, at a terminal.
+    pub fn at_terminal(&self, words: &[&str]) -> Terminal {
+        let url = self.server.url();
+        Terminal::start(&[&[DISTLOCK][..], words].concat(), &[("DISTLOCK_URL", &url), ("TERM", "xterm-256color")])
     }
 
     /// `inspect --json`, with this exit status. The server's address is checked, and left out.

@@ -1,16 +1,16 @@
 //! `distlock top`, at a pseudo-terminal. `src/top/tests.rs` tests the drawing.
 
+use distlock_support::terminal::Terminal;
 use rustix::process::Signal;
 
-use crate::rig::{Bed, DISTLOCK, JAVA};
-use crate::terminal::Terminal;
+use crate::rig::{Bed, JAVA};
 
 /// Switches back from the alternate screen.
 const LEAVES: &str = "\x1b[?1049l";
 
 async fn showing_a_lock(bed: &Bed) -> Terminal {
     bed.java_locks("zebra", JAVA).await;
-    let terminal = Terminal::start(bed, &[DISTLOCK, "top", "--interval", "100ms"]);
+    let terminal = bed.at_terminal(&["top", "--interval", "100ms"]);
     terminal.shows("zebra").await;
     assert!(!terminal.is_line_mode());
     terminal

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use distlock::{Capabilities, ServerRole, TopologyKind};
+use distlock_support::pages::anchors;
 
 use super::Severity::{Breaks, Note, Risk};
 use super::{Finding, Severity, rules, run};
@@ -121,7 +122,7 @@ fn unknown_facts_are_no_findings() {
 }
 
 #[test]
-fn checks_of_what_a_server_is() {
+fn faults_of_role_version_and_reachability_are_found() {
     let unreachable = |role| {
         after(|facts| {
             let (address, why) = ("b:1".to_owned(), "refused".to_owned());
@@ -140,7 +141,7 @@ fn checks_of_what_a_server_is() {
 }
 
 #[test]
-fn checks_of_memory() {
+fn faults_of_memory_are_found() {
     let limited = |policy: &str, limit: &str| {
         after(|facts| {
             facts.servers[0].info.insert("maxmemory", limit);
@@ -155,7 +156,7 @@ fn checks_of_memory() {
 }
 
 #[test]
-fn checks_of_persistence() {
+fn faults_of_persistence_are_found() {
     assert_eq!(with_info("aof_enabled", "0"), [("persistence-off", Risk)]);
     assert_eq!(with_setting("appendfsync", "no"), [("fsync-off", Note)]);
     assert_eq!(with_info("aof_last_write_status", "err"), [("disk-writes-fail", Breaks)]);
@@ -173,7 +174,7 @@ fn checks_of_persistence() {
 }
 
 #[test]
-fn checks_of_replicas() {
+fn faults_of_replicas_are_found() {
     assert_eq!(with_info("connected_slaves", "0"), [("no-replica", Risk)]);
     // Servers that are in no cluster also have the setting.
     let alone = found(|facts| {
@@ -201,7 +202,7 @@ fn checks_of_replicas() {
 }
 
 #[test]
-fn checks_of_scripts_and_messages() {
+fn faults_of_scripts_and_messages_are_found() {
     let without = |change: fn(&mut Capabilities)| after(|facts| facts.capabilities.iter_mut().for_each(change));
     assert_eq!(without(|found| found.scripts = Some(false)), [("scripts-refused", Breaks)]);
     assert_eq!(without(|found| found.script_cache = Some(false)), [("script-cache-refused", Breaks)]);
@@ -250,7 +251,7 @@ fn command_that_the_server_does_not_have_is_no_missing_right() {
 }
 
 #[test]
-fn checks_of_connections() {
+fn faults_of_connections_are_found() {
     assert_eq!(with_setting("timeout", "300"), [("idle-timeout", Note)]);
     assert_eq!(with_setting("timeout", "10"), [("idle-timeout", Risk)]);
     assert_eq!(with_setting("tcp-keepalive", "0"), [("keepalive-off", Note)]);
@@ -283,7 +284,7 @@ fn servers_that_disagree_are_reported_once() {
 }
 
 #[test]
-fn checks_of_a_cluster() {
+fn faults_of_a_cluster_are_found() {
     let with_state = |lines: &str| after(|facts| cluster(facts, lines));
     let open = "cluster_state:fail\ncluster_slots_assigned:16383";
     assert_eq!(with_state(open), [("slots-uncovered", Breaks)]);
@@ -296,7 +297,7 @@ fn checks_of_a_cluster() {
 }
 
 #[test]
-fn checks_of_sentinels() {
+fn faults_of_sentinels_are_found() {
     let watched = |others: &str, down_after: &str, no_quorum: Option<&str>| {
         let fields = [("num-other-sentinels", others), ("down-after-milliseconds", down_after)].into_iter().collect();
         let sentinel = Sentinel { address: "s:1".to_owned(), fields, no_quorum: no_quorum.map(str::to_owned) };
@@ -328,12 +329,7 @@ fn pages_that_checks_link_to_exist() {
         let (file, heading) = rule.page.split_once('#').unwrap_or((rule.page, ""));
         let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
         let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let slug = |line: &str| {
-            let text = line.trim_start_matches('#').trim().to_lowercase();
-            text.replace(' ', "-").chars().filter(|c| c.is_alphanumeric() || *c == '-').collect::<String>()
-        };
-        let exists = page.lines().filter(|line| line.starts_with('#')).any(|line| slug(line) == heading);
-        assert!(heading.is_empty() || exists, "{} has no heading {heading}", rule.page);
+        assert!(heading.is_empty() || anchors(&page).contains(heading), "{file} has no heading {heading}");
     }
 }
 
